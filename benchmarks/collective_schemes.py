@@ -27,7 +27,7 @@ import onnx
 from benchmarks.common import ROOT, copied_into, table
 from benchmarks.inference_over_chips import MHZ, OPTIONS, WORKLOADS, Paper, Point, Workload, machine, measure
 from benchmarks.transformer_models import Shape, decoder
-from deeploy.driver.lower import Clock, lower_model
+from deeploy.driver.lower import Stopwatch, lower_model
 from deeploy.ir.values import Graph
 from deeploy.operators.residual import RESIDUAL_SUM
 from deeploy.options import Options
@@ -130,7 +130,7 @@ def count_scheme(count: int = 8, blocks: int = 2) -> Counted:
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "decoder.onnx"
         onnx.save(decoder(Shape(64, 128, 16, blocks, 1, True)), path)
-        graph = lower_model(Clock(), path, target, Options(dialect="integer", context=16)).graph
+        graph = lower_model(Stopwatch(), path, target, Options(dialect="integer", context=16)).graph
     topology = replace(target.topology, collective="hierarchical", has_gathers=False)
     found = partition_by_tensor(graph, count, topology, lambda node: kernel_declarations(target.kernels, node), Costs())
     joined = join_residuals(found.system, lambda node: any(kernel_declarations(target.kernels, node)))

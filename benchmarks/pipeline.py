@@ -24,7 +24,7 @@ from benchmarks.common import ROOT, copied_into
 from benchmarks.networks import resnet
 from deeploy import chips, target
 from deeploy.backend import project
-from deeploy.driver.lower import Clock, Lowered, lower_model
+from deeploy.driver.lower import Lowered, Stopwatch, lower_model
 from deeploy.errors import UsageError
 from deeploy.execution.runners import host
 from deeploy.execution.simulation import chips as golden
@@ -70,7 +70,7 @@ def strategies(costs: PlannedStages, counts: list[int]) -> dict[int, Cuts]:
 
 def run(found: Lowered, costs: PlannedStages, cuts: Cuts, settings: Options, images: np.ndarray, first: float | None) -> float:
     """Compile and run a cut, and print what a stream takes; returns cycles per input."""
-    machine, topology, clock = costs.target, costs.topology, Clock()
+    machine, topology, clock = costs.target, costs.topology, Stopwatch()
     system = system_of_one(costs.graph) if not cuts else cut_stages(costs.graph, costs.levels, cuts)
     start = time.perf_counter()
     compiled = chips.build(system, found, "resnet18", machine, topology, settings, clock)
@@ -104,7 +104,7 @@ def run(found: Lowered, costs: PlannedStages, cuts: Cuts, settings: Options, ima
 def prepare(folder: Path, machine: Target, channels: int, image: int) -> Lowered:
     """The network, lowered for a target."""
     model = resnet.build(folder, channels, image)
-    return lower_model(Clock(), model, machine, Options())
+    return lower_model(Stopwatch(), model, machine, Options())
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.common import record
 from benchmarks.gvsoc.layer import SimulationError, runtime, simulate
 from deeploy.target import load
-from targets.siracusa.npu import Layer, Mode
+from targets.siracusa.npu import EngineLayer, Mode
 from tests.targets.siracusa import neureka_model as model
 from tests.targets.siracusa.neureka_jobs import HAL, ROOT, SOURCES, Case, case, headers, split
 
@@ -56,13 +56,13 @@ class Job:
 
 def convolution(mode: Mode, size: tuple[int, int], channels: int, filters: int, **layer: Any) -> Job:
     pads = (0, 0, 0, 0) if mode is Mode.POINTWISE else (1, 1, 1, 1)
-    made = case(Layer(mode, **{"shift": 12, "scale_bits": 16, **layer}), *size, channels, filters, pads)
+    made = case(EngineLayer(mode, **{"shift": 12, "scale_bits": 16, **layer}), *size, channels, filters, pads)
     options = " ".join(f"{name[0]}{value}" for name, value in layer.items())
     return Job(f"{mode.name.lower()} {size[0]}x{size[1]}x{channels} to {filters} {options}".strip(), made)
 
 
 def linear(rows: int, channels: int, filters: int) -> Job:
-    made = case(Layer(Mode.POINTWISE, "s8", "s8", scale_bits=16, shift=12), 1, rows, channels, filters)
+    made = case(EngineLayer(Mode.POINTWISE, "s8", "s8", scale_bits=16, shift=12), 1, rows, channels, filters)
     return Job(f"linear {channels} to {filters}, {rows} rows", made, True)
 
 

@@ -19,7 +19,7 @@ from deeploy.errors import DeeployError
 from deeploy.frontend.lower.in_int8 import in_int8
 from deeploy.ir.target import Target
 from deeploy.ir.values import change_nodes
-from deeploy.operators.requantise import fused
+from deeploy.operators.requantise import fused_stage
 from deeploy.options import Options
 from deeploy.planning.cost import kernel_instance
 from deeploy.planning.planner.machine import machine_of
@@ -201,7 +201,7 @@ def _try_other_numbers(project: Project, target: Target, options: Options) -> It
         yield Change("scales", title, why, rewritten(scales), options)
     engines = machine_of(target, options).engines
     able = [engine.name for engine in target.engines if engine.requantiser is not None and engine.name in engines]
-    if able and options.requantise == "exact" and any(fused(node) is not None for node in nodes):
+    if able and options.requantise == "exact" and any(fused_stage(node) is not None for node in nodes):
         why = f"{{}} would be requantised by {' and '.join(able)} instead of cores; results differ by one step at most"
         yield Change("requantise", "--requantise engine", why, target, replace(options, requantise="engine"))
     if any(symmetric_weights(node) is not node for node in nodes):

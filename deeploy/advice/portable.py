@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from deeploy.documents import Contents
 from deeploy.driver.project import Unit
 from deeploy.ir.target import Target
-from deeploy.planning.binding.kernels import closest
+from deeploy.planning.binding.kernels import closest_needs
 
 MUCH = 0.1  # of all cycles: what a layer takes that is named
 PORTABLE = "portable/"  # the folder of kernels in C for every machine
@@ -28,7 +28,7 @@ def slow_layers(unit: Unit, target: Target) -> Iterator[Contents]:
         is_alone = engine.cores > 1 and not engine.accelerator and plan.tiling(step).division is None and not call.kernel.forks
         is_portable = call.kernel.source.startswith(PORTABLE)
         others = [k for k in target.kernels if (k.op, k.engine) == (call.node.op, engine.name) and not k.source.startswith(PORTABLE)]
-        closest_kernel = closest(others, call.node, call.kernel) if is_portable else None
+        closest_kernel = closest_needs(others, call.node, call.kernel) if is_portable else None
         if not is_alone and closest_kernel is None:
             continue
         places = " on one core" * is_alone + " in portable C" * is_portable

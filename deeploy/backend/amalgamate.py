@@ -41,7 +41,7 @@ def amalgamate(files: Project, names: Sequence[str]) -> Project:
     sections += shared
     taken = set[str]()
     for number, (source, text) in enumerate(texts.items()):
-        sections.append(f"\n/* ---- {source} ---- */\n\n{_separate(text, number, names, taken, shared)}")
+        sections.append(f"\n/* ---- {source} ---- */\n\n{_separate_section(text, number, names, taken, shared)}")
     return {f"single/{names[0]}.h": header, f"single/{names[0]}.c": "".join(sections)}
 
 
@@ -63,7 +63,7 @@ def _expand(files: Project, paths: Sequence[str], known: set[str]) -> tuple[str,
     return "".join(map(expand, paths)), seen
 
 
-def _separate(text: str, number: int, prefixes: Sequence[str], taken: set[str], shared: Sequence[str]) -> str:
+def _separate_section(text: str, number: int, prefixes: Sequence[str], taken: set[str], shared: Sequence[str]) -> str:
     """A section without the types that are shared, and with names that no earlier section has.
 
     Args:
@@ -79,15 +79,15 @@ def _separate(text: str, number: int, prefixes: Sequence[str], taken: set[str], 
         if made & common:
             common |= made
             pieces = [re.sub(rf"\b{pasted}##(\w+)", rf"{pasted}##\1##_in_{number}", piece) for piece in pieces]
-    pieces[::2] = [_rename(piece, common, number) for piece in pieces[::2]]
-    pieces[1::2] = [_rename(piece, {name for name in common if name.isupper() or " " in name}, number) for piece in pieces[1::2]]
+    pieces[::2] = [_rename_section(piece, common, number) for piece in pieces[::2]]
+    pieces[1::2] = [_rename_section(piece, {name for name in common if name.isupper() or " " in name}, number) for piece in pieces[1::2]]
     taken |= own
     text = re.sub(r"\n{3,}", "\n\n", "".join(pieces)).strip("\n")
     ends = [f"#undef {name}\n" for name in sorted(set(_MACRO.findall(text)) - set(_GIVEN.findall(text)))]
     return f"{text}\n\n{''.join(ends)}"
 
 
-def _rename(text: str, names: set[str], number: int) -> str:
+def _rename_section(text: str, names: set[str], number: int) -> str:
     """The text with the number of a section behind these names, but where they are fields."""
     return re.sub(rf"(?<![.\w])(?<!->)({'|'.join(sorted(names))})\b", rf"\1_in_{number}", text) if names else text
 

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from deeploy.backend.constants import WEIGHTS
 from deeploy.documents import Contents, Document
 from deeploy.planning.cost import FORMS, requantisation_form
-from deeploy.planning.energy import untold
+from deeploy.planning.energy import unknown_energy
 from deeploy.planning.packing.addresses import Placement
 from deeploy.planning.packing.lifetimes import FOR_EVER
 from deeploy.planning.plan import Plan, memory_of
@@ -73,7 +73,7 @@ def _describe_network(prefix: str, plan: Plan, description: Document, is_alone: 
         **({"bounds": asdict(plan_bounds(plan)), "engines": timing["engines"]} if timing else {}),
         **{key: timing.get(key, missing) for key, missing in _UNKNOWN.items()},
         **({"is_estimate": True} if timing and plan.target.timing is not None and plan.target.timing.is_estimate else {}),
-        "energy_missing": timing["energy_missing"] if timing else list(untold(plan)),
+        "energy_missing": timing["energy_missing"] if timing else list(unknown_energy(plan)),
     }
 
 

@@ -54,7 +54,7 @@ def bound_arithmetic(node: Node) -> LayerArithmetic | None:
         return None
     steps = {name: reached for name, (reached, _) in stated.items()}
     for name, (reached, allowed) in stated.items():
-        if not _fits(reached, allowed):
+        if not _fits_type(reached, allowed):
             return LayerArithmetic(
                 steps=steps, failure=f"{name} from {reached[0]} to {reached[1]}, where C has {allowed[0]} to {allowed[1]}"
             )
@@ -78,23 +78,23 @@ def _bound_sums(node: Node, sums: Ends, is_requantised: bool) -> LayerArithmetic
         least, most = (end + limit(bias.data.astype(np.int64), 0) for end, limit in ((least, np.minimum), (most, np.maximum)))
     reached = min(int(least.min()), 0, -_span_apart(node)), max(int(most.max()), 0, _span_apart(node))
     word = _DOUBLE if DType.INT64 in (node.outputs[0].dtype, *(t.dtype for t in node.operands[:1])) else _WORD
-    if not _fits(reached, word):
+    if not _fits_type(reached, word):
         return LayerArithmetic(
             reached, failure=f"sums from {reached[0]} to {reached[1]} do not fit into {64 if word is _DOUBLE else 32} bits"
         )
     if constants is None or not is_requantised:
-        return LayerArithmetic(reached, result=_clamp(node, reached))
-    return _requantise(node, reached, (least, most), constants)
+        return LayerArithmetic(reached, result=_clamp_range(node, reached))
+    return _requantise_ranges(node, reached, (least, most), constants)
 
 
-def _requantise(node: Node, reached: Range, sums: Ends, constants: Constants) -> LayerArithmetic:
+def _requantise_ranges(node: Node, reached: Range, sums: Ends, constants: Constants) -> LayerArithmetic:
     """The ranges behind sums of every channel."""
     attrs, y = node.attrs, node.outputs[0].dtype
     shift, low, high = int(attrs["shift"]), int(attrs["low"]), int(attrs["high"])
     factor, summand = (values.astype(object) for values in constants[1:])  # Python's integers, which do not overflow
     found = [np.atleast_1d(end.astype(object) * factor + added) for end in sums for added in (0 * summand, summand)]
     product = min(min(end) for end in found), max(max(end) for end in found)
-    if not _fits(product, _DOUBLE):
+    if not _fits_type(product, _DOUBLE):
         return LayerArithmetic(reached, product, failure=f"products from {product[0]} to {product[1]} do not fit into 64 bits")
     if not 0 <= shift <= LONGEST_SHIFT:
         return LayerArithmetic(reached, product, shift, failure=f"a shift by {shift} bits")
@@ -104,7 +104,7 @@ def _requantise(node: Node, reached: Range, sums: Ends, constants: Constants) ->
     if "lookup" in node.epilogue:
         entries = next((t.elements for t in node.operands if t.shape == (high - low + 1,)), 0)
         return whole if entries else LayerArithmetic(reached, product, shift, results, "a table without an entry for every result")
-    if not _fits(results, y.range):
+    if not _fits_type(results, y.range):
         return LayerArithmetic(reached, product, shift, results, f"results from {results[0]} to {results[1]} are not all of type {y.value}")
     return whole
 
@@ -125,11 +125,11 @@ def _span_apart(node: Node) -> int:
     return depth * largest[0] * largest[1]
 
 
-def _clamp(node: Node, reached: Range) -> Range:
+def _clamp_range(node: Node, reached: Range) -> Range:
     low, high = (node.attrs.get(name) if "clamp" in node.epilogue else None for name in ("low", "high"))
     least, most = (max(end, int(low)) if low is not None else end for end in reached)
     return (least, most) if high is None else (min(least, int(high)), min(most, int(high)))
 
 
-def _fits(found: Range, allowed: Range) -> bool:
+def _fits_type(found: Range, allowed: Range) -> bool:
     return allowed[0] <= found[0] and found[1] <= allowed[1]

@@ -59,10 +59,10 @@ class DevicePlan:
             "balance": self.balance,
             "stages": [self._stage(stage) for stage in range(len(times))],
             "host": sum(self.costs.use(*part, stage).fetched for stage, part in enumerate(self.parts)),
-            "slowest_ms": _milliseconds(max(times)),
-            "latency_ms": _milliseconds(sum(times)),
-            "batch": {"inputs": BATCH, "ms_per_input": _milliseconds(seconds_per_input(times, BATCH))},
-            "one_device": {"ms": _milliseconds(alone), "held": one.held, "host": one.fetched},
+            "slowest_ms": _to_milliseconds(max(times)),
+            "latency_ms": _to_milliseconds(sum(times)),
+            "batch": {"inputs": BATCH, "ms_per_input": _to_milliseconds(seconds_per_input(times, BATCH))},
+            "one_device": {"ms": _to_milliseconds(alone), "held": one.held, "host": one.fetched},
             "speedup": round(alone / seconds_per_input(times, BATCH), 3),
         }
 
@@ -81,13 +81,13 @@ class DevicePlan:
             "host_layers": use.fetches,
             "given": self.levels.crossing[first],
             "returned": self.levels.crossing[end],
-            "ms": _milliseconds(sum(shares)),
-            "ms_of": dict(zip(("products", "host", "moved"), map(_milliseconds, shares), strict=True)),
+            "ms": _to_milliseconds(sum(shares)),
+            "ms_of": dict(zip(("products", "host", "moved"), map(_to_milliseconds, shares), strict=True)),
             "idle": round(1 - sum(shares) / max(self.seconds), 4),
         }
 
 
-def _milliseconds(seconds: float) -> float:
+def _to_milliseconds(seconds: float) -> float:
     return round(1e3 * seconds, 6)
 
 

@@ -29,24 +29,24 @@ def compile_within_budgets(compile_with: Compile, options: Options) -> CompiledP
     if not options.budgets:
         return compile_with(options)
     if (room := options.budgets.get("ram")) is None:
-        return _check(_measure(compile_with, options), options)
+        return _check_budget(_measure_size(compile_with, options), options)
     project: CompiledProject | None = None
     with suppress(FitError):
-        project = _measure(compile_with, options)
+        project = _measure_size(compile_with, options)
         if (sizes := project.sizes) is not None and sizes.ram > room > sizes.ram - sizes.arena:
             left = min(room - (sizes.ram - sizes.arena), options.capacities.get("ram", room))
-            project = _measure(compile_with, replace(options, memory={**options.memory, "ram": left}))
+            project = _measure_size(compile_with, replace(options, memory={**options.memory, "ram": left}))
     if project is not None and project.sizes is not None and project.sizes.ram <= room:
-        return _check(project, options)
-    return _check(_measure(compile_with, replace(options, ram=None, objective="ram")), options)
+        return _check_budget(project, options)
+    return _check_budget(_measure_size(compile_with, replace(options, ram=None, objective="ram")), options)
 
 
-def _measure(compile_with: Compile, options: Options) -> CompiledProject:
+def _measure_size(compile_with: Compile, options: Options) -> CompiledProject:
     project = compile_with(options)
     return replace(project, sizes=project.measure(options.budgets or ("ram",)))
 
 
-def _check(project: CompiledProject, options: Options) -> CompiledProject:
+def _check_budget(project: CompiledProject, options: Options) -> CompiledProject:
     if project.sizes is not None:
         project.sizes.check(options.budgets, partial(over_budget, project.largest))
     return replace(project, budgets=options.budgets)

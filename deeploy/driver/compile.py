@@ -24,7 +24,7 @@ from deeploy.ir.topology import Topology
 from deeploy.options import Options
 from deeploy.partition.system import System, check_system
 from deeploy.planning.binding.assemble import assemble_program
-from deeploy.planning.energy import measure
+from deeploy.planning.energy import measure_objective
 from deeploy.planning.plan import Machine, Plan
 from deeploy.planning.planner.co_planning import known_states
 from deeploy.planning.planner.fixes import Wanted, parse_fixes
@@ -169,7 +169,7 @@ def compile_chips(model: Path, target: Target, options: Options) -> Distributed:
     systems = stopwatch("partition", partition_graph, lowered.graph, chips, target, topology, options)
     built = [build(system, lowered, model.name, target, topology, options, stopwatch) for system in systems]
     runs = [one.predicted for one in built]
-    values = [measure(options.objective, run.cycles, run.energy.total) if run is not None else 0.0 for run in runs]
+    values = [measure_objective(options.objective, run.cycles, run.energy.total) if run is not None else 0.0 for run in runs]
     best = built[values.index(min(values))]
     return replace(best, digest=digest_of(model), is_certified=options.certify)
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from deeploy.execution.simulation.timing import Run
 from deeploy.execution.simulation.walk import walk_plan
 from deeploy.options import Objective
-from deeploy.planning.energy import measure
+from deeploy.planning.energy import measure_objective
 from deeploy.planning.groups.layer_fusion import FusionCandidate, FusionSearch, apply_groups, place_addresses
 from deeploy.planning.groups.layer_pipelining import pipelined_groups
 from deeploy.planning.groups.parallel_branches import parallel_groups
@@ -113,7 +113,7 @@ class _WalkedCosts:
         """What is to be small, and then what else."""
         if objective == "traffic":
             return self.moved[-1], self.cycles[-1]
-        return measure(objective, self.cycles[-1], run.energy.total), self.moved[-1]
+        return measure_objective(objective, self.cycles[-1], run.energy.total), self.moved[-1]
 
 
 def _possible_groups(search: FusionSearch, costs: _WalkedCosts, by_bytes: bool) -> list[FusionCandidate]:

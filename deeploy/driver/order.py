@@ -13,7 +13,7 @@ from deeploy.errors import FitError
 from deeploy.execution.simulation.timing import Run
 from deeploy.execution.simulation.walk import walk_plan
 from deeploy.ir.target import Target
-from deeploy.planning.energy import ENERGY, measure, milliwatt
+from deeploy.planning.energy import ENERGY, measure_objective, milliwatt
 from deeploy.planning.packing.order import EngineLoad, arrange_calls, is_free, side_by_side
 from deeploy.planning.plan import Machine, OrderChoice, Plan
 from deeploy.planning.planner.network import make_plan
@@ -32,22 +32,22 @@ def plan_in_best_order(program: Program, target: Target, machine: Machine, secon
         FitError: there is no plan.
     """
     if machine.objective not in ENERGY:
-        return _planned(program, target, machine, seconds)
-    plan = _planned(program, target, replace(machine, objective="cycles"), seconds)
+        return _plan_order(program, target, machine, seconds)
+    plan = _plan_order(program, target, replace(machine, objective="cycles"), seconds)
     run = walk_plan(plan)
     power = milliwatt(target, machine.cores)  # in nanojoules a cycle it is divided by the clock in MHz
     if machine.objective == "edp":
         power += run.energy.total * 1e3 * run.mhz / run.cycles if run.cycles else 0.0
-    plans = [plan, *([] if target.is_flat else [_planned(program, target, replace(machine, price=power * 1e3 / run.mhz), seconds)])]
+    plans = [plan, *([] if target.is_flat else [_plan_order(program, target, replace(machine, price=power * 1e3 / run.mhz), seconds)])]
 
     def value(one: Plan) -> float:
         run = walk_plan(one)
-        return measure(machine.objective, run.cycles, run.energy.total)
+        return measure_objective(machine.objective, run.cycles, run.energy.total)
 
     return replace(min(plans, key=value), machine=machine)
 
 
-def _planned(program: Program, target: Target, machine: Machine, seconds: float) -> Plan:
+def _plan_order(program: Program, target: Target, machine: Machine, seconds: float) -> Plan:
     """The plan of a network with its fused groups, in the order of the file or in the one that is faster.
 
     Raises:

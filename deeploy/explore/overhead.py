@@ -63,8 +63,8 @@ def overhead_gates(factors: Array, hardware: Hardware) -> int:
     """Gates that a set of unrollings takes beside the elements: int64[K, 7] factors."""
     stacked = np.stack([word_lanes(row) for row in factors])
     others = sum((np.all(stacked[: number + 1] != one, axis=0) for number, one in enumerate(stacked[1:])), np.zeros(stacked.shape[1:], int))
-    assignment = int((others.sum(axis=1) * _bits(hardware)).sum())
-    adders, trees = _adders(factors), _trees(factors)
+    assignment = int((others.sum(axis=1) * _count_bits(hardware)).sum())
+    adders, trees = _count_adders(factors), _size_trees(factors)
     kinds = len({tree for tree, count in zip(trees, adders.tolist(), strict=True) if count})
     shared = int(np.sort(adders)[-2]) if len(adders) > 1 else 0
     aggregation = int(adders.max()) * ADDER + 2 * shared * max(0, kinds - 1) * MULTIPLEXER
@@ -78,28 +78,28 @@ def of_pairs(factors: Array, hardware: Hardware) -> Array:
     elements = None if count == size else np.random.default_rng(0).choice(size, count, replace=False).astype(np.int32)
     tables = [word_lanes(row, elements) for row in factors]
     total = np.zeros((len(factors), len(factors)))
-    for operand, bits in enumerate(_bits(hardware).tolist()):
+    for operand, bits in enumerate(_count_bits(hardware).tolist()):
         kinds, which = np.unique(np.stack([table[operand] for table in tables]), axis=0, return_inverse=True)
         apart = np.stack([np.count_nonzero(kinds != kind, axis=1) for kind in kinds])
         total += bits * MULTIPLEXER * apart[np.ix_(which.ravel(), which.ravel())] * size / count
-    adders = _adders(factors)
-    _, kind = np.unique(np.array(_trees(factors)), axis=0, return_inverse=True)
+    adders = _count_adders(factors)
+    _, kind = np.unique(np.array(_size_trees(factors)), axis=0, return_inverse=True)
     differ = (kind.reshape(-1, 1) != kind.reshape(1, -1)) * 2 * MULTIPLEXER
     one, two = adders[:, None], adders[None, :]
     return np.asarray(total + hardware.partial_bits * (np.maximum(one, two) * ADDER + np.minimum(one, two) * differ))
 
 
-def _bits(hardware: Hardware) -> Array:
+def _count_bits(hardware: Hardware) -> Array:
     return np.array([hardware.bits(operand) for operand in ("weight", "input", "output")])
 
 
-def _adders(factors: Array) -> Array:
+def _count_adders(factors: Array) -> Array:
     """int64[N]: adders of the trees over elements that share a result."""
     summed = np.prod(factors[:, [LOOPS.index(loop) for loop in _SUMMED]], axis=1)
     return np.asarray(np.prod(factors, axis=1) * (summed - 1) // summed)
 
 
-def _trees(factors: Array) -> list[tuple[int, int]]:
+def _size_trees(factors: Array) -> list[tuple[int, int]]:
     """How many elements add up, and how far they are apart."""
     index = {loop: number for number, loop in enumerate(LOOPS)}
     return [(int(np.prod([row[index[loop]] for loop in _SUMMED])), int(row[index["OX"]] * row[index["OY"]])) for row in factors]

@@ -143,9 +143,9 @@ def make_features(about: AudioFeatures, frames: int) -> onnx.ModelProto:
 
     samples, sound = about.points + (frames - 1) * about.step, "audio"
     if about.source is not None:
-        sound, samples = _resample(add, about, samples)
+        sound, samples = _resample_sound(add, about, samples)
     for number, section in enumerate(about.sections):
-        sound = _filter(add, np.asarray(section, float), sound, f"section {number}")
+        sound = _filter_sound(add, np.asarray(section, float), sound, f"section {number}")
     if about.fixed:
         spectrum = _transform_words(add, about, frames, sound)
     else:
@@ -165,7 +165,7 @@ def make_features(about: AudioFeatures, frames: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=version)
 
 
-def _resample(add: Callable[..., str], about: AudioFeatures, samples: int) -> tuple[str, int]:
+def _resample_sound(add: Callable[..., str], about: AudioFeatures, samples: int) -> tuple[str, int]:
     """Sound of another rate by a polyphase filter, at least so many samples; and how many it is made of."""
     up, down = about.factors
     filters = polyphase_filters(up, down)
@@ -175,7 +175,7 @@ def _resample(add: Callable[..., str], about: AudioFeatures, samples: int) -> tu
     return sound, (-(-samples // up) - 1) * down + filters.shape[1]
 
 
-def _filter(add: Callable[..., str], section: np.ndarray, sound: str, name: str) -> str:
+def _filter_sound(add: Callable[..., str], section: np.ndarray, sound: str, name: str) -> str:
     """A biquad in transposed direct form II as a recurrent layer of identities: its state is its output and two sums of earlier samples."""
     b0, b1, b2, _, a1, a2 = section / section[3]
     inputs = np.array([[[b0], [b1 - a1 * b0], [b2 - a2 * b0]]], np.float32)

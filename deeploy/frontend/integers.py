@@ -21,12 +21,12 @@ def is_wide(tensor: Tensor) -> bool:
     return tensor.dtype.is_integer and tensor.dtype not in _NARROW
 
 
-def relu(node: Draft) -> Tensor | None:
+def lower_relu(node: Draft) -> Tensor | None:
     """Relu: the maximum with 0."""
     return node.x.apply("Max", 0) if is_wide(node.x) else None
 
 
-def sign(node: Draft) -> Tensor | None:
+def lower_sign(node: Draft) -> Tensor | None:
     """Sign: what is left between -1 and 1."""
     if not node.x.dtype.is_integer:
         return None
@@ -34,7 +34,7 @@ def sign(node: Draft) -> Tensor | None:
     return below.apply("Max", -1) if node.x.dtype.range[0] else below
 
 
-def absolute(node: Draft) -> Tensor | None:
+def lower_absolute(node: Draft) -> Tensor | None:
     """Abs: the larger of a number and its negative; of types that no kernel has it for."""
     is_left = not node.x.dtype.is_integer or node.x.dtype in (DType.INT16, DType.INT32, DType.INT64)
     return None if is_left else _magnitude(node.x)
@@ -44,12 +44,12 @@ def _magnitude(x: Tensor) -> Tensor:
     return x.apply("Max", x.apply("Neg")) if x.dtype.range[0] else x
 
 
-def leaky(node: Draft) -> Tensor | None:
+def lower_leaky(node: Draft) -> Tensor | None:
     """PRelu: the positive part, and the negative part times the slope."""
     return node.x.apply("Max", 0) + node.x.apply("Min", 0) * node.needed(1) if node.x.dtype.is_integer else None
 
 
-def power(node: Draft) -> Tensor | None:
+def lower_power(node: Draft) -> Tensor | None:
     """Pow with one whole exponent: squares and products."""
     exponent = constant_operand(node, 1)
     if not node.x.dtype.is_integer or exponent is None or exponent.size != 1 or node.x.shape != node.y.shape:
@@ -69,16 +69,16 @@ def power(node: Draft) -> Tensor | None:
 
 def of_squares(node: Draft) -> Tensor | None:
     """ReduceL1, ReduceSumSquare: the sum of absolute values or of squares."""
-    plain = regions.reduction(node)
+    plain = regions.normalise_reduction(node)
     if plain is None and node.x.dtype.is_integer:
         node.inputs[0] = node.x * node.x if node.op == "ReduceSumSquare" else _magnitude(node.x)
         node.op = "ReduceSum"
     return plain
 
 
-def mean(node: Draft) -> Tensor | None:
+def lower_mean(node: Draft) -> Tensor | None:
     """ReduceMean: the sum over the number of elements, rounded towards 0; the dialect rounds otherwise, in an operator of its own."""
-    plain = regions.reduction(node)
+    plain = regions.normalise_reduction(node)
     if plain is not None or not node.x.dtype.is_integer or node.is_dialect:
         return plain
     axes: list[int] = node.attrs["axes"]

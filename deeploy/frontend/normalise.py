@@ -31,7 +31,7 @@ def normalise_node(node: Draft) -> Tensor | None:
     return None if rule is None else rule(node)
 
 
-def gemm(node: Draft) -> Tensor | None:
+def normalise_gemm(node: Draft) -> Tensor | None:
     """Gemm, QGemm: ``alpha``, ``beta`` floats, ``transA``, ``transB`` ints."""
     for name in ("alpha", "beta"):
         if name == "alpha" or node.op != "QGemm":
@@ -50,7 +50,7 @@ def of_floats(node: Draft) -> Tensor | None:
     return None
 
 
-def clip(node: Draft) -> Tensor | None:
+def normalise_clip(node: Draft) -> Tensor | None:
     """Clip: ``min`` and ``max`` are floats, None where there is no bound; computed ones, and wide integers, are those of Max and Min."""
     given = [(op, tensor) for op, tensor in zip(("Max", "Min"), node.inputs[1:], strict=False) if tensor is not None]
     if given and (integers.is_wide(node.x) or any(tensor.data is None for _, tensor in given)):
@@ -88,12 +88,12 @@ def cast_like(node: Draft) -> Tensor | None:
     return node.x if target is node.x.dtype else None
 
 
-def cast(node: Draft) -> Tensor | None:
+def normalise_cast(node: Draft) -> Tensor | None:
     """Cast: none where the types are one, as those of floats of 32 and 64 bits are."""
     return node.x if node.x.dtype is node.y.dtype else None
 
 
-def softmax(node: Draft) -> Tensor | None:
+def normalise_softmax(node: Draft) -> Tensor | None:
     """Softmax, LogSoftmax, Hardmax as in opset 13: along one axis.
 
     Before, everything from ``axis`` on was one axis, which takes a Reshape before and after where it is really several.
@@ -118,43 +118,43 @@ def softmax(node: Draft) -> Tensor | None:
 
 
 _STANDARD: dict[str, Rule] = {
-    **dict.fromkeys(WEIGHTS, windows.convolution),
+    **dict.fromkeys(WEIGHTS, windows.normalise_convolution),
     "ConvTranspose": windows.transposed_convolution,
-    **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), windows.pool),
-    **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand"), regions.reshape),
-    **{f"Reduce{kind}": regions.reduction for kind in ("L2", "LogSum", "LogSumExp", "Max", "Min", "Prod", "Sum")},
+    **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), windows.normalise_pool),
+    **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand"), regions.normalise_reshape),
+    **{f"Reduce{kind}": regions.normalise_reduction for kind in ("L2", "LogSum", "LogSumExp", "Max", "Min", "Prod", "Sum")},
     **dict.fromkeys(("ReduceL1", "ReduceSumSquare"), integers.of_squares),
-    "ReduceMean": integers.mean,
-    "IntegerMean": regions.reduction,
-    "Split": regions.split,
-    "Slice": regions.slice_,
-    "Pad": regions.pad,
-    "Transpose": regions.transpose,
-    **dict.fromkeys(("Gather", "GatherElements"), regions.gather),
+    "ReduceMean": integers.lower_mean,
+    "IntegerMean": regions.normalise_reduction,
+    "Split": regions.normalise_split,
+    "Slice": regions.normalise_slice,
+    "Pad": regions.normalise_pad,
+    "Transpose": regions.normalise_transpose,
+    **dict.fromkeys(("Gather", "GatherElements"), regions.normalise_gather),
     **dict.fromkeys(("ScatterElements", "ArgMax", "ArgMin", "TopK"), regions.with_axis),
     **dict.fromkeys(("LayerNormalization", "RMSNormalization", "LpNormalization"), regions.with_axis),
-    "Concat": regions.concat,
-    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), regions.quantisation),
-    "Gemm": gemm,
-    "Clip": clip,
+    "Concat": regions.normalise_concat,
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), regions.normalise_quantisation),
+    "Gemm": normalise_gemm,
+    "Clip": normalise_clip,
     **dict.fromkeys(_INTEGER_FORMS, of_floats),
-    "Relu": integers.relu,
-    "Sign": integers.sign,
-    "Abs": integers.absolute,
-    "PRelu": integers.leaky,
-    "Pow": integers.power,
+    "Relu": integers.lower_relu,
+    "Sign": integers.lower_sign,
+    "Abs": integers.lower_absolute,
+    "PRelu": integers.lower_leaky,
+    "Pow": integers.lower_power,
     "BatchNormalization": batch_normalisation,
-    "Cast": cast,
+    "Cast": normalise_cast,
     "CastLike": cast_like,
-    **dict.fromkeys(GATES, recurrent.recurrent),
-    **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), softmax),
+    **dict.fromkeys(GATES, recurrent.normalise_recurrent),
+    **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), normalise_softmax),
 }
 _MICROSOFT: dict[str, Rule] = {
-    "QLinearAveragePool": windows.pool,
-    "QLinearReduceMean": regions.reduction,
-    "QLinearConcat": regions.concat,
-    "QLinearSoftmax": softmax,
-    "QGemm": gemm,
+    "QLinearAveragePool": windows.normalise_pool,
+    "QLinearReduceMean": regions.normalise_reduction,
+    "QLinearConcat": regions.normalise_concat,
+    "QLinearSoftmax": normalise_softmax,
+    "QGemm": normalise_gemm,
 }
 RULES: dict[tuple[str, str], Rule] = {
     **{("", op): rule for op, rule in _STANDARD.items()},

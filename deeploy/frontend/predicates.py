@@ -117,7 +117,7 @@ def shape_is(node: Operands, position: int, wanted: Reach) -> str | None:
 
 
 @make_constraint
-def broadcasts(node: Operands, position: int, to: Reach) -> str | None:
+def has_broadcast(node: Operands, position: int, to: Reach) -> str | None:
     """An input can be repeated along axes to a shape, which it does not change."""
     shape, whole = node.shape(position), to(node)
     fits = len(shape) <= len(whole) and all(n in (1, m) for n, m in zip(shape[::-1], whole[::-1], strict=False))
@@ -125,7 +125,7 @@ def broadcasts(node: Operands, position: int, to: Reach) -> str | None:
 
 
 @make_constraint
-def single(node: Operands, *positions: int) -> str | None:
+def has_one_element(node: Operands, *positions: int) -> str | None:
     """Requires the inputs at these positions to have one element; returns what is wrong, or None."""
     wrong = next((p for p in positions if node.has(p) and math.prod(node.shape(p)) != 1), None)
     return None if wrong is None else f"has an input {wrong} of shape {list(node.shape(wrong))}, which has one element"
@@ -189,7 +189,7 @@ def at_least(node: Operands, name: str, low: int, most: int = ANY) -> str | None
 
 
 @make_constraint
-def masked(node: Operands, position: int) -> str | None:
+def fits_mask(node: Operands, position: int) -> str | None:
     """A mask of rows has one for each batch; one of places has one for each row of the input."""
     shape, x = node.shape(position), node.shape(0)
     fits = len(shape) not in (2, 3) or shape[:-1] == x[: len(shape) - 1]
@@ -197,7 +197,7 @@ def masked(node: Operands, position: int) -> str | None:
 
 
 @make_constraint
-def divides(node: Operands, name: str, *axes: int) -> str | None:
+def divides_channels(node: Operands, name: str, *axes: int) -> str | None:
     """The square of an attribute divides the channels, or without its square it divides the extents of axes."""
     size = node.attributes.get(name, 1)
     if size < 1:

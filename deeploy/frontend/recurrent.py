@@ -28,7 +28,7 @@ FUNCTIONS: dict[str, tuple[str, tuple[float, ...]]] = {
 }
 
 
-def recurrent(node: Draft) -> Tensor | None:
+def normalise_recurrent(node: Draft) -> Tensor | None:
     """LSTM, GRU, RNN: all inputs and outputs have a place, absent ones are empty, and lengths are those of the sequences.
 
     ``functions`` are those of all directions, each a name in the integer form and two parameters.

@@ -25,7 +25,7 @@ from deeploy.ir.nodes import Tensor, compute, constant
 _PLAIN_REDUCTIONS = frozenset({"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"})
 
 
-def reshape(node: Draft) -> Tensor | None:
+def normalise_reshape(node: Draft) -> Tensor | None:
     """Reshape, Flatten, Squeeze, Unsqueeze, and Expand without repetition: a Reshape with one input, or nothing at all."""
     x, y = node.x, node.y
     if x.elements != y.elements and node.op != "Expand":
@@ -34,7 +34,7 @@ def reshape(node: Draft) -> Tensor | None:
     return x if x.shape == y.shape else None
 
 
-def reduction(node: Draft) -> Tensor | None:
+def normalise_reduction(node: Draft) -> Tensor | None:
     """Reduce operators, IntegerMean and QLinearReduceMean: ``axes`` is an attribute, sorted; ``keepdims`` an int."""
     rank = node.x.rank
     axes = integer_setting(node, "axes", len(node.inputs) if node.domain else 1)
@@ -48,7 +48,7 @@ def reduction(node: Draft) -> Tensor | None:
     return node.x if not node.attrs["axes"] and node.op in _PLAIN_REDUCTIONS else None
 
 
-def split(node: Draft) -> Tensor | None:
+def normalise_split(node: Draft) -> Tensor | None:
     """Split: ``split`` lists the extents of all outputs, as inferred."""
     x = node.x
     axis = axis_of(node, integer_attribute(node, "axis", 0), x.rank)
@@ -59,7 +59,7 @@ def split(node: Draft) -> Tensor | None:
     return x if len(sizes) == 1 else None
 
 
-def slice_(node: Draft) -> Tensor | None:
+def normalise_slice(node: Draft) -> Tensor | None:
     """Slice: ``starts``, ``ends``, ``steps`` for every axis, clamped; element i of an axis is the i-th of range(start, end, step).
 
     Axes that are walked backwards are gathered: no transfer engine reads memory in that order.
@@ -92,7 +92,7 @@ def slice_(node: Draft) -> Tensor | None:
     return forwards
 
 
-def pad(node: Draft) -> Tensor | None:
+def normalise_pad(node: Draft) -> Tensor | None:
     """Pad: ``pads`` of the whole rank, ``mode``, ``value``. Negative pads become a Slice before it."""
     x = node.x
     rank = x.rank
@@ -134,7 +134,7 @@ def _crop_borders(node: Draft, pads: list[int]) -> Tensor | None:
     return None if any(node.attrs["pads"]) else cropped
 
 
-def transpose(node: Draft) -> Tensor | None:
+def normalise_transpose(node: Draft) -> Tensor | None:
     """Transpose: ``perm`` is always present."""
     rank = node.x.rank
     given = "perm" in node.attrs
@@ -151,25 +151,25 @@ def with_axis(node: Draft) -> Tensor | None:
     return None
 
 
-def gather(node: Draft) -> Tensor | None:
+def normalise_gather(node: Draft) -> Tensor | None:
     """Gather and GatherElements: as ``with_axis``; constant indices lie within the axis. To take all entries in order is a Reshape."""
     with_axis(node)
     size, indices = node.x.shape[node.attrs["axis"]], constant_operand(node, 1)
     is_table = node.x.maker is not None and node.x.maker.op == "DequantizeLinear"  # of quantised rows, as it stays
     if node.op == "Gather" and not is_table and indices is not None and np.array_equal(indices.ravel(), np.arange(size)):
-        return reshape(node)
+        return normalise_reshape(node)
     if indices is not None and indices.size and not -size <= indices.min() <= indices.max() < size:
         raise broken_node(node, f"takes the entries {indices.min()} to {indices.max()} of an axis that has {size}")
     return None
 
 
-def concat(node: Draft) -> Tensor | None:
+def normalise_concat(node: Draft) -> Tensor | None:
     """Concat and QLinearConcat, whose axis is that of the output."""
     node.attrs["axis"] = axis_of(node, integer_attribute(node, "axis", 0), node.y.rank)
     return None
 
 
-def quantisation(node: Draft) -> Tensor | None:
+def normalise_quantisation(node: Draft) -> Tensor | None:
     """QuantizeLinear, DequantizeLinear: ``axis`` is that of a scale per channel or block; 0 where there is one scale for all."""
     shape, scale = node.x.shape, node.needed(1).shape
     axis, size = integer_attribute(node, "axis", 1), integer_attribute(node, "block_size", 0)

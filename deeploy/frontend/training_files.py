@@ -42,7 +42,7 @@ class _Sequences:
         elif node.domain == MICROSOFT and node.op_type == _TOGETHER and node.input and node.input[0] in self.members:
             inputs = self.members[node.input[0]]
             outputs = self._name_members(node.output[0], len(inputs))
-            yield _changed(node, inputs, outputs)
+            yield _change_node(node, inputs, outputs)
         elif node.domain == MICROSOFT and node.op_type in _MEMBERWISE and self.members.keys() & {*node.input}:
             yield from self._rewrite_memberwise(node)
         else:
@@ -71,10 +71,10 @@ class _Sequences:
         for number in range(count):
             inputs = [self.members[name][number] if i in ins else name for i, name in enumerate(node.input)]
             outputs = [results[i][number] if i in results else name if not number else "" for i, name in enumerate(node.output)]
-            yield _changed(node, inputs, outputs)
+            yield _change_node(node, inputs, outputs)
 
 
-def _changed(node: onnx.NodeProto, inputs: list[str], outputs: list[str]) -> onnx.NodeProto:
+def _change_node(node: onnx.NodeProto, inputs: list[str], outputs: list[str]) -> onnx.NodeProto:
     """A node with other inputs and outputs."""
     other = onnx.NodeProto()
     other.CopyFrom(node)

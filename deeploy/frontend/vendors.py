@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from deeploy.frontend.predicates import Operands, broadcasts, first_shape, type_of
+from deeploy.frontend.predicates import Operands, first_shape, has_broadcast, type_of
 from deeploy.frontend.records import QuantisedForm, Record, vendor_record
 
 
@@ -17,7 +17,7 @@ def _one_scale(node: Operands) -> str | None:
     return None if wrong is None else f"has scales of shape {list(wrong.shape)}, where there is one"
 
 
-_SCALED = (broadcasts(1, first_shape), broadcasts(2, first_shape))
+_SCALED = (has_broadcast(1, first_shape), has_broadcast(2, first_shape))
 DIALECT: Mapping[str, Record] = {
     "RequantShift": vendor_record(3, 3, "div: power; n_levels: steps; signed?: int"),
     "iSoftmax": vendor_record(1, 1, "n_levels: levels; coeffA coeffB coeffC: word; log2: positive", rank=1),

@@ -90,7 +90,7 @@ def _count_groups(node: Draft, weight: Tensor) -> int:
     return groups
 
 
-def convolution(node: Draft) -> Tensor | None:
+def normalise_convolution(node: Draft) -> Tensor | None:
     """Conv, QLinearConv, ConvInteger: every attribute present, padding explicit."""
     weight = node.needed(WEIGHTS[node.op])
     window = _read_window(node, weight)
@@ -135,7 +135,7 @@ def transposed_convolution(node: Draft) -> Tensor | None:
     return None
 
 
-def pool(node: Draft) -> Tensor | None:
+def normalise_pool(node: Draft) -> Tensor | None:
     """MaxPool, AveragePool, LpPool, QLinearAveragePool: ``ceil_mode`` becomes larger pads at the end.
 
     The padding that ``ceil_mode`` adds never counts in an average, while ``count_include_pad`` demands that the other one

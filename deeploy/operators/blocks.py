@@ -55,7 +55,7 @@ PACKED_ROWS = Stored(nest=packed(nest, "b"), constants=("b",))
 WHOLE_BYTES: Need = (lambda node: node.attrs["size"] % 8 == 0, "blocks of a multiple of 8 elements")
 
 
-def _draw(rng: Random) -> Sample:
+def _draw_node(rng: Random) -> Sample:
     size, k = rng.choice((3, 4, 8, 16, 32)), rng.choice((*WIDE, 64, 130))
     blocks = f"n,{-(-k // size)}"
     given = {"size": (size,), "scales": floats(0.01, 0.3), "zeros": integers(0, 15, np.uint8)}
@@ -76,5 +76,5 @@ BLOCK_MATMUL = Operator(
         cores=("n", "m"),
     ),
     is_product=True,
-    draw=_draw,
+    draw=_draw_node,
 )

@@ -99,8 +99,8 @@ def transposed_nest(node: Node) -> Nest:
     n, oh, ow, k = parallel("n", "oh", "ow", "k")
     th, tw, c = reduction("th", "tw", "c")
     channel: Expr = c if g.groups == 1 else (k // g.filters) * g.channels + c
-    row, row_tap, rows = _gathered(oh + g.pads[0], th, g.strides[0], g.dilations[0], g.height)
-    column, column_tap, columns = _gathered(ow + g.pads[1], tw, g.strides[1], g.dilations[1], g.width)
+    row, row_tap, rows = _gather_axis(oh + g.pads[0], th, g.strides[0], g.dilations[0], g.height)
+    column, column_tap, columns = _gather_axis(ow + g.pads[1], tw, g.strides[1], g.dilations[1], g.width)
     return Nest(
         reads={
             "x": Map(n, row, column, channel, outside=g.zero_point),
@@ -111,14 +111,14 @@ def transposed_nest(node: Node) -> Nest:
     )
 
 
-def _gathered(at: Expr, tap: Expr, stride: int, dilation: int, taps: int) -> tuple[Expr, Expr, int]:
+def _gather_axis(at: Expr, tap: Expr, stride: int, dilation: int, taps: int) -> tuple[Expr, Expr, int]:
     """Along one axis: the index into x, the index into w and the number of taps that one output gathers."""
     if dilation == 1:
         return at // stride - tap, (at % stride) + stride * tap, -(-taps // stride)
     return (at - dilation * tap) // stride, tap + 0, taps
 
 
-def _channels(*axes: int) -> Layout:
+def _channels_layout(*axes: int) -> Layout:
     """The layout of [K,1,FH,FW] without its second axis, in another order."""
     return Layout(lambda w, node: np.ascontiguousarray(w[:, 0].transpose(axes)))
 
@@ -130,8 +130,8 @@ PACKED_FILTERS = Stored(  # [K,bytes of FH,FW,C/g]
     nest=nest(lambda k, c, fh, fw: Map(k, *encoded("w_byte", of=[dim for e in (fh, fw, c) for dim in e.affine().dims()]))),
     layouts={"w": Layout(lambda w, node: np.ascontiguousarray(w.transpose(0, 2, 3, 1).reshape(len(w), -1)))},
 )
-DEPTHWISE_LAST = Stored(nest=depthwise_nest(lambda k, fh, fw: Map(fh, fw, k)), layouts={"w": _channels(1, 2, 0)})  # [FH,FW,K]
-DEPTHWISE_COLUMNS = Stored(nest=depthwise_nest(lambda k, fh, fw: Map(k, fw, fh)), layouts={"w": _channels(0, 2, 1)})  # [K,FW,FH]
+DEPTHWISE_LAST = Stored(nest=depthwise_nest(lambda k, fh, fw: Map(fh, fw, k)), layouts={"w": _channels_layout(1, 2, 0)})  # [FH,FW,K]
+DEPTHWISE_COLUMNS = Stored(nest=depthwise_nest(lambda k, fh, fw: Map(k, fw, fh)), layouts={"w": _channels_layout(0, 2, 1)})  # [K,FW,FH]
 DEPTHWISE_BYTES = depthwise_nest(lambda k, fh, fw: Map(k, *encoded("w_byte", of=[d for e in (fh, fw) for d in e.affine().dims()])))
 
 
@@ -161,7 +161,7 @@ def add_products(acc: Array, x: Array, w: Array) -> None:
         acc += exact_product(x.transpose(1, 0, 2), w).transpose(1, 0, 2)
 
 
-def _taps(start: int, outputs: int, stride: int) -> slice:
+def _list_taps(start: int, outputs: int, stride: int) -> slice:
     return slice(start, start + (outputs - 1) * stride + 1, stride)
 
 
@@ -197,7 +197,7 @@ def transposed_reference(node: Node, x: Array, w: Array) -> Array:
     result = np.zeros((batch, full_h, full_w, g.groups, g.filters), np.float32 if x.dtype.kind == "f" else np.int64)
     filters = w.reshape(g.groups, g.channels, g.filters, g.height, g.width).transpose(3, 4, 0, 1, 2)
     for fh, fw in product(range(g.height), range(g.width)):
-        place = (slice(None), _taps(fh * dh, height, sh), _taps(fw * dw, width, sw))
+        place = (slice(None), _list_taps(fh * dh, height, sh), _list_taps(fw * dw, width, sw))
         part = result[place].reshape(-1, g.groups, g.filters)
         add_products(part, values, filters[fh, fw])
         result[place] = part.reshape(result[place].shape)
@@ -205,7 +205,7 @@ def transposed_reference(node: Node, x: Array, w: Array) -> Array:
     return cut.reshape(*cut.shape[:3], g.groups * g.filters)
 
 
-def _groups(node: Node, axes: Sequence[int | None], indices: AxisIndices) -> Attributes | None:
+def _share_groups(node: Node, axes: Sequence[int | None], indices: AxisIndices) -> Attributes | None:
     """Groups are divided with the channels of the image; a dense convolution has one, whatever is divided."""
     groups, channels = int(node.attrs["group"]), indices[0]
     x = node.operands[0]
@@ -215,7 +215,7 @@ def _groups(node: Node, axes: Sequence[int | None], indices: AxisIndices) -> Att
     return {**node.attrs, "group": own // x.shape[-1]} if own % x.shape[-1] == 0 else None
 
 
-def _bounds(node: Node) -> Ends:
+def _bound_accumulators(node: Node) -> Ends:
     w = node.operands[1]
     if w.data is None:
         return products(values(node.inputs[0]), values(w), w.elements // w.shape[0])
@@ -232,7 +232,7 @@ _DRAWN = (
 )
 
 
-def _draw(rng: Random) -> Sample:
+def _draw_node(rng: Random) -> Sample:
     groups, channels, filters = map(rng.choice, rng.choice(_DRAWN))
     attrs, size, extents = sliding(rng, (1, 2, 3) if channels > max(WIDE) else OUTPUTS, 1)
     shapes = {"x": (rng.choice((1, 1, 2)), *extents, groups * channels), "w": (groups * filters, channels, *size)}
@@ -260,10 +260,10 @@ CONV = Operator(
     nest(lambda k, c, fh, fw: Map(k, c, fh, fw)),
     reference,
     usual={**_USUAL, "tiling": Tiling(whole=("c", "fh", "fw"))},
-    share=_groups,
-    bounds=_bounds,
+    share=_share_groups,
+    bounds=_bound_accumulators,
     is_product=True,
-    draw=_draw,
+    draw=_draw_node,
 )
 TRANSPOSED = Operator(
     "ConvTranspose",
@@ -275,6 +275,6 @@ TRANSPOSED = Operator(
         "layouts": {"w": permuted(2, 3, 0, 1)},
         "tiling": Tiling(whole=("k", "th", "tw", "c")),  # groups are not cut
     },
-    share=_groups,
+    share=_share_groups,
     draw=_draw_transposed,
 )

@@ -23,7 +23,7 @@ def nest(node: Node) -> Nest:
     return Nest(reads={"x": Map(n, q)}, writes={"y": Map(n, e)})
 
 
-def _matrix(x: Array, classes: int) -> Array:
+def _coupling_matrix(x: Array, classes: int) -> Array:
     """The matrix of the system, [rows, classes, classes]."""
     r = np.zeros((len(x), classes, classes), np.float32)
     first, second = np.triu_indices(classes, 1)
@@ -43,7 +43,7 @@ def reference(node: Node, x: Array) -> Array:
     below 0.005 / classes, at most 100 rounds; every row ends its rounds by itself. No epilogue.
     """
     classes, one, two = int(node.attrs["classes"]), np.float32(1), np.float32(2)
-    matrix, p = _matrix(x, classes), np.full((len(x), classes), one / np.float32(classes), np.float32)
+    matrix, p = _coupling_matrix(x, classes), np.full((len(x), classes), one / np.float32(classes), np.float32)
     active = np.arange(len(x))
     with np.errstate(all="ignore"):
         for _ in range(ROUNDS):
@@ -65,7 +65,7 @@ def reference(node: Node, x: Array) -> Array:
     return p
 
 
-def _draw(rng: Random) -> Sample:
+def _draw_node(rng: Random) -> Sample:
     e = rng.randint(2, 7)
     return sample(f"x[n,{e * (e - 1) // 2}] y[n,{e}]", classes=(e,), x=floats(0.01, 0.99))(rng)
 
@@ -81,5 +81,5 @@ COUPLING = Operator(
         data_dependent="Rounds end when they change little.",
         scratch={"work": Scratch(lambda node, tile: 4 * node.attrs["classes"] * (node.attrs["classes"] + 1))},
     ),
-    draw=_draw,
+    draw=_draw_node,
 )

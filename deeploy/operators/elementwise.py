@@ -26,7 +26,7 @@ def nest(*operands: str) -> Callable[[Node], Nest]:
     """The nest of an elementwise operator: inputs named ``operands``, aligned to the right of the output's axes."""
 
     def declare(node: Node) -> Nest:
-        dims: tuple[Dim, ...] = parallel(*(f"d{axis}" for axis in range(_rank(node))))
+        dims: tuple[Dim, ...] = parallel(*(f"d{axis}" for axis in range(_output_rank(node))))
         reads = {}
         for name, tensor in zip(operands, node.inputs, strict=False):
             if tensor is not None:
@@ -37,7 +37,7 @@ def nest(*operands: str) -> Callable[[Node], Nest]:
     return declare
 
 
-def _rank(node: Node) -> int:
+def _output_rank(node: Node) -> int:
     """The output's rank; where there is none yet, that of the operand with most axes."""
     return max(len(tensor.shape) for tensor in (node.outputs or node.inputs) if tensor is not None)
 
@@ -50,7 +50,7 @@ def loops(extent: Sequence[Any], keep_last: bool = False, most: int = AXES, **vi
     last axis the kernel takes for packed, one of extent 1 follows it. The loop has ``most`` axes.
     """
     rank = len(extent)
-    steps = {name: _steps(view, extent) for name, view in views.items()}
+    steps = {name: _operand_steps(view, extent) for name, view in views.items()}
     axes: list[tuple[int, list[int]]] = []
     for axis in range(rank):
         size, here = extent[axis], [s[axis] for s in steps.values()]
@@ -67,12 +67,12 @@ def loops(extent: Sequence[Any], keep_last: bool = False, most: int = AXES, **vi
     if len(axes) > most:
         raise ValueError(f"more than {most} axes")
     axes = [(1, [0] * len(steps))] * (most - len(axes)) + axes
-    parts = [f".extent = {_braces(size for size, _ in axes)}"]
-    parts += [f".{name}_step = {_braces(here[i] for _, here in axes)}" for i, name in enumerate(steps)]
+    parts = [f".extent = {_in_braces(size for size, _ in axes)}"]
+    parts += [f".{name}_step = {_in_braces(here[i] for _, here in axes)}" for i, name in enumerate(steps)]
     return ", ".join(parts)
 
 
-def _steps(view: Any, extent: Sequence[int]) -> list[int]:
+def _operand_steps(view: Any, extent: Sequence[int]) -> list[int]:
     """Strides over the loops, aligned to the right: 0 where the operand is broadcast along an axis, or has none."""
     rank, own = len(extent), min(len(extent), len(view.stride))
     first = len(view.stride) - own
@@ -80,13 +80,13 @@ def _steps(view: Any, extent: Sequence[int]) -> list[int]:
     return [0] * (rank - own) + [0 if size == 1 and loop != 1 else stride for size, loop, stride in axes]
 
 
-def _braces(values: Any) -> str:
+def _in_braces(values: Any) -> str:
     return "{" + ", ".join(map(str, values)) + "}"
 
 
 def fits_loops(node: Node) -> str | None:
     """Whether the rank is within what the C loops take."""
-    return None if _rank(node) <= AXES else f"at most {AXES} axes"
+    return None if _output_rank(node) <= AXES else f"at most {AXES} axes"
 
 
 def wide(x: Array) -> Array:
@@ -270,17 +270,17 @@ def converted(node: Node) -> str | None:
     return fits_loops(node)
 
 
-def _added(node: Node) -> Ends:
+def _added_offset(node: Node) -> Ends:
     (least, most), (low, high) = values(node.inputs[0]), values(node.inputs[1])
     return ends(least + low, most + high)
 
 
-def _multiplied(node: Node) -> Ends:
+def _multiplied_factor(node: Node) -> Ends:
     a, b = (values(tensor, int(node.attrs[f"{name}_zero_point"])) for name, tensor in zip("ab", node.inputs, strict=False))
     return products(a, b)
 
 
-def _addition(node: Node, position: int) -> dict[str, int] | None:
+def _as_addition(node: Node, position: int) -> dict[str, int] | None:
     """``clip((a*factor_a + b*factor_b + add) >> shift)`` as what a ``ResidualSum`` ends with; the operand at ``position`` is its sum."""
     attrs, stages = dict(node.attrs), node.epilogue
     if node.op == SCALED_ADD.name:
@@ -343,13 +343,13 @@ SUMMED: Row = {
     "strided": {"a": 0, "b": 0, "y": 1},
 }
 _SCALED = usual(*AB, over=AB, types=dict.fromkeys((*AB, "y"), BYTES))
-ADD = pointwise("Add", AB, add_reference, SUMMED, PAIR, bounds=_added, addition=_addition, affine="offset")
+ADD = pointwise("Add", AB, add_reference, SUMMED, PAIR, bounds=_added_offset, addition=_as_addition, affine="offset")
 SUB = pointwise("Sub", AB, subtract_reference, SUMMED, PAIR, affine="offset")
 _ZERO_POINTS = sample("a[~s] b[~s]", a_zero_point=ZERO_POINTS, b_zero_point=ZERO_POINTS)
-MUL = pointwise("Mul", AB, mul_reference, SUMMED, _ZERO_POINTS, bounds=_multiplied, affine="factor")
+MUL = pointwise("Mul", AB, mul_reference, SUMMED, _ZERO_POINTS, bounds=_multiplied_factor, affine="factor")
 DIV = pointwise("Div", AB, div_reference, {**SUMMED, "data_dependent": DIVIDES}, PAIR, affine="factor")
 SCALED_ADD = pointwise(
-    "ScaledAdd", AB, scaled_add_reference, _SCALED, sample("a[~s] b[~s]", _draw_scaled_add), integers=_scaled_sum, addition=_addition
+    "ScaledAdd", AB, scaled_add_reference, _SCALED, sample("a[~s] b[~s]", _draw_scaled_add), integers=_scaled_sum, addition=_as_addition
 )
 SCALED_DIV = pointwise(
     "ScaledDiv",

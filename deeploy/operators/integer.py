@@ -71,7 +71,7 @@ def requant_add_is_wide(node: Node) -> bool:
     return False
 
 
-def _bounds(node: Node) -> Ends:
+def _bound_accumulators(node: Node) -> Ends:
     """The sum of both operands' ends, each behind its limits."""
     attrs, least, most = node.attrs, 0, 0
     for index, name in enumerate("ab"):
@@ -128,4 +128,6 @@ DIV = pointwise(
     sample("a[~s] b[~s]", factor=range(1, 5000), scale=(1, 17, -3), offset=range(-300, 300)),
     integers=_quotients,
 )
-REQUANT_ADD = pointwise("RequantAdd", AB, requant_add_reference, SUMMED, sample("a[~s] b[~s]", _draw_requantisations), bounds=_bounds)
+REQUANT_ADD = pointwise(
+    "RequantAdd", AB, requant_add_reference, SUMMED, sample("a[~s] b[~s]", _draw_requantisations), bounds=_bound_accumulators
+)

@@ -18,7 +18,7 @@ from deeploy.ir.types import Array
 from deeploy.operators import recurrent
 from deeploy.operators.draws import FLAG, integers, sample
 from deeploy.operators.elementwise import wide
-from deeploy.operators.recurrent import GATES, WHOLE, drawn, nest, scan
+from deeploy.operators.recurrent import GATES, WHOLE, drawn_operands, nest, scan
 
 FRACTION = 16  # bits of what a function is applied to, and of cells
 UNIT = 15  # bits of what a function leaves, and of states
@@ -42,16 +42,16 @@ def looked_up(table: Array, a: Array) -> Array:
     return np.asarray((values[step] * (_BETWEEN - rest) + values[step + 1] * rest + (_BETWEEN >> 1)) // _BETWEEN)
 
 
-def _gate(table: Array, a: Array) -> Array:
+def _gate_table(table: Array, a: Array) -> Array:
     """The function of gates of an LSTM or a GRU, whose table reaches twice as far: what they keep, they keep over many steps."""
     return looked_up(table, a >> 1)
 
 
-def _rounded(x: Any, bits: int) -> Array:
+def _round_shift(x: Any, bits: int) -> Array:
     return np.asarray((x + (1 << bits >> 1)) >> bits)
 
 
-def _products(node: Node, p: Array, h: Array, r: Array, factors: Array) -> tuple[Array, Array]:
+def _add_products(node: Node, p: Array, h: Array, r: Array, factors: Array) -> tuple[Array, Array]:
     """Those of the inputs and of the state h[n,j] r[g,k,j], in front of the shift of their sum [n,g,k]."""
     mul_p, mul_r = wide(factors).transpose(2, 1, 0)
     product = np.rint(np.einsum("nj,gkj->ngk", h.astype(np.float64), r.astype(np.float64))).astype(np.int64)
@@ -70,11 +70,11 @@ def lstm_reference(node: Node, p: Array, r: Array, h: Array, c: Array, factors: 
     f, g, last = tables[0], tables[1], tables[-1]  # two where g and h are one function
 
     def step(x: Array, h: Array, c: Array) -> tuple[Array, Array]:
-        a = _rounded(sum(_products(node, x, h, r, factors)), int(node.attrs["shift"]))
-        i, o, forget = (_gate(f, a[:, gate]) for gate in range(3))
-        cells = _rounded(forget * c, UNIT) + _rounded(i * looked_up(g, a[:, 3]), 2 * UNIT - FRACTION)
+        a = _round_shift(sum(_add_products(node, x, h, r, factors)), int(node.attrs["shift"]))
+        i, o, forget = (_gate_table(f, a[:, gate]) for gate in range(3))
+        cells = _round_shift(forget * c, UNIT) + _round_shift(i * looked_up(g, a[:, 3]), 2 * UNIT - FRACTION)
         cells = np.clip(cells, -MOST_CELL, MOST_CELL - 1)
-        return _rounded(o * looked_up(last, cells), UNIT), cells
+        return _round_shift(o * looked_up(last, cells), UNIT), cells
 
     return scan(node, p, step, wide(h), wide(c))
 
@@ -87,10 +87,10 @@ def gru_reference(node: Node, p: Array, r: Array, h: Array, factors: Array, tabl
     shift, (f, g) = int(node.attrs["shift"]), tables
 
     def step(x: Array, h: Array) -> tuple[Array]:
-        own, product = _products(node, x, h, r, factors)
-        z, reset = (_gate(f, _rounded(own[:, gate] + product[:, gate], shift)) for gate in range(2))
-        candidate = looked_up(g, _rounded(own[:, 2], shift) + _rounded(reset * (_rounded(product[:, 2], shift) + b), UNIT))
-        return (_rounded(((1 << UNIT) - z) * candidate + z * h, UNIT),)
+        own, product = _add_products(node, x, h, r, factors)
+        z, reset = (_gate_table(f, _round_shift(own[:, gate] + product[:, gate], shift)) for gate in range(2))
+        candidate = looked_up(g, _round_shift(own[:, 2], shift) + _round_shift(reset * (_round_shift(product[:, 2], shift) + b), UNIT))
+        return (_round_shift(((1 << UNIT) - z) * candidate + z * h, UNIT),)
 
     return scan(node, p, step, wide(h))
 
@@ -99,7 +99,7 @@ def rnn_reference(node: Node, p: Array, r: Array, h: Array, factors: Array, tabl
     """y[t] = f(p[t] + r h); operands as of IntegerLSTM."""
 
     def step(x: Array, h: Array) -> tuple[Array]:
-        return (looked_up(tables[0], _rounded(sum(_products(node, x, h, r, factors)), int(node.attrs["shift"]))[:, 0]),)
+        return (looked_up(tables[0], _round_shift(sum(_add_products(node, x, h, r, factors)), int(node.attrs["shift"]))[:, 0]),)
 
     return scan(node, p, step, wide(h))
 
@@ -116,7 +116,7 @@ _TYPES = {
 }
 
 
-def _factors(rng: Random, shape: tuple[int, ...]) -> Array:
+def _list_factors(rng: Random, shape: tuple[int, ...]) -> Array:
     return integers(1 << 24, 1 << 26)(rng, shape) << np.array([0, 3], np.int32)
 
 
@@ -126,13 +126,13 @@ _VALUES = {
     "r": integers(-128, 127, np.int8),
     "h": integers(-32767, 32767, np.int16),
     "c": integers(-(1 << 18), 1 << 18),
-    "factors": _factors,
+    "factors": _list_factors,
     "tables": integers(-32767, 32767, np.int16),
     "b": integers(-(1 << 17), 1 << 17),
 }
 
 
-def _operator(name: str, inputs: tuple[str, ...], reference: Reference, functions: tuple[int, ...]) -> Operator:
+def _make_operator(name: str, inputs: tuple[str, ...], reference: Reference, functions: tuple[int, ...]) -> Operator:
     outputs = ("y", "cells") if "c" in inputs else ("y",)
     gates = (GATES[name.removeprefix("Integer")],)
     extents = {**recurrent.STEPS, "g": gates, "gate": gates, "part": (2,), "f": functions, "entry": (STEPS + 1,)}
@@ -150,10 +150,10 @@ def _operator(name: str, inputs: tuple[str, ...], reference: Reference, function
             "tiling": WHOLE,
             "accepts": accepts,
         },
-        draw=sample(drawn(inputs, outputs, _AXES), extents=extents, **given),
+        draw=sample(drawn_operands(inputs, outputs, _AXES), extents=extents, **given),
     )
 
 
-INTEGER_LSTM = _operator("IntegerLSTM", ("p", "r", "h", "c", "factors", "tables"), lstm_reference, (2, 3))
-INTEGER_GRU = _operator("IntegerGRU", ("p", "r", "h", "factors", "tables", "b"), gru_reference, (2,))
-INTEGER_RNN = _operator("IntegerRNN", ("p", "r", "h", "factors", "tables"), rnn_reference, (1,))
+INTEGER_LSTM = _make_operator("IntegerLSTM", ("p", "r", "h", "c", "factors", "tables"), lstm_reference, (2, 3))
+INTEGER_GRU = _make_operator("IntegerGRU", ("p", "r", "h", "factors", "tables", "b"), gru_reference, (2,))
+INTEGER_RNN = _make_operator("IntegerRNN", ("p", "r", "h", "factors", "tables"), rnn_reference, (1,))

@@ -30,7 +30,7 @@ def nest(node: Node) -> Nest:
     return Nest({"x": Map(n, h, w, c), "rows": Map(oh, part), "columns": Map(ow, part)}, {"y": Map(n, oh, ow, c)})
 
 
-def _neighbours(table: Array, size: int) -> tuple[Array, Array, Array, Array]:
+def _find_neighbours(table: Array, size: int) -> tuple[Array, Array, Array, Array]:
     first = np.clip(table[:, 0].astype(np.int64), 0, size - 1)
     return first, np.minimum(first + 1, size - 1), table[:, 1], table[:, 2]
 
@@ -40,7 +40,7 @@ def reference(node: Node, x: Array, rows: Array, columns: Array) -> Array:
 
     x[n,h,w,c] float; rows[oh,3], columns[ow,3] float: the first neighbour, its weight and that of the next, which the last one is itself.
     """
-    (up, down, above, below), (left, right, before, after) = _neighbours(rows, x.shape[1]), _neighbours(columns, x.shape[2])
+    (up, down, above, below), (left, right, before, after) = _find_neighbours(rows, x.shape[1]), _find_neighbours(columns, x.shape[2])
     total = np.zeros((), np.float32)
     for place, (row, across) in enumerate(((up, above), (down, below))):
         for column, along in ((left, before), (right, after)):
@@ -49,7 +49,7 @@ def reference(node: Node, x: Array, rows: Array, columns: Array) -> Array:
     return np.asarray(total, np.float32)
 
 
-def _table(rng: Random, shape: tuple[int, ...]) -> Array:
+def _table_entries(rng: Random, shape: tuple[int, ...]) -> Array:
     return np.array([[rng.randrange(6), rng.random(), rng.random()] for _ in range(shape[0])], np.float32)
 
 
@@ -64,5 +64,5 @@ INTERPOLATE = Operator(
         strided={"x": 1, "y": 1},
         cores=("n", "oh", "ow", "c"),
     ),
-    draw=sample("x[n,h,w,c] rows[oh,part] columns[ow,part]", extents={"part": (3,)}, rows=_table, columns=_table),
+    draw=sample("x[n,h,w,c] rows[oh,part] columns[ow,part]", extents={"part": (3,)}, rows=_table_entries, columns=_table_entries),
 )

@@ -121,7 +121,7 @@ def reference(node: Node, a: Array, b: Array) -> Array:
     return acc
 
 
-def _bounds(node: Node) -> Ends:
+def _bound_accumulators(node: Node) -> Ends:
     a, b, *_ = node.operands
     (low, high), zero_b = values(a, int(node.attrs["a_zero_point"])), int(node.attrs["b_zero_point"])
     depth = a.shape[-2 if node.attrs["trans_a"] else -1]
@@ -132,7 +132,7 @@ def _bounds(node: Node) -> Ends:
     return least.reshape(-1, rows.shape[-2]).min(axis=0), most.reshape(-1, rows.shape[-2]).max(axis=0)
 
 
-def _draw(rng: Random) -> Sample:
+def _draw_node(rng: Random) -> Sample:
     (a, trans_a), (b, trans_b) = rng.choice((("k,m", True), *[("m,k", False)] * 3)), rng.choice((("n,k", True), ("k,n", False)))
     zero_points = ZERO_POINTS if rng.random() < 0.4 else (0,)
     given = {"trans_a": (trans_a,), "trans_b": (trans_b,), "a_zero_point": zero_points, "b_zero_point": zero_points, "multiply_add": FLAG}
@@ -151,7 +151,7 @@ MATMUL = Operator(
         strided={"a": 0, "b": 0, "y": 1},
         tiling=Tiling(whole=("k",)),
     ),
-    bounds=_bounds,
+    bounds=_bound_accumulators,
     is_product=True,
-    draw=_draw,
+    draw=_draw_node,
 )

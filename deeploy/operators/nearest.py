@@ -47,7 +47,7 @@ class Nearest:
     differ: int
 
 
-def nearest(stairs: Staircase, mul: Array, shift: int, by: Requantiser) -> Iterator[Nearest]:
+def nearest_results(stairs: Staircase, mul: Array, shift: int, by: Requantiser) -> Iterator[Nearest]:
     """The nearest results by the largest shifts, then by ever smaller ones, as far as all sums are within one step.
 
     Args:
@@ -57,21 +57,21 @@ def nearest(stairs: Staircase, mul: Array, shift: int, by: Requantiser) -> Itera
     least, most = stairs.least, stairs.most
     first = np.clip(stairs.thresholds, least[:, None], most[:, None] + 1)
     sums, inside = int((most - least + 1).sum()), int((first[:, -1] - first[:, 0]).sum())
-    largest = _largest(np.maximum(np.maximum(-least, most), 1), mul, shift, by)
+    largest = _largest_shift(np.maximum(np.maximum(-least, most), 1), mul, shift, by)
     for less in range(int(largest.min())):
         cost, best = np.full_like(least, NONE), np.zeros((3, len(least)), np.int64)  # best: multiplier, summand and shift
         for fewer, up in product(range(TRIED if by.has_shifts else 1), (0, 1)):
             right = np.maximum(largest - less - fewer, 1)
             multiplier = np.maximum(mul >> (shift - right), 1) + up
-            for add in _summands(stairs, first, multiplier, right[:, None]):
-                step = _differing(stairs, first, multiplier, add, right[:, None], by)
+            for add in _place_summands(stairs, first, multiplier, right[:, None]):
+                step = _count_differing(stairs, first, multiplier, add, right[:, None], by)
                 better = step < cost
                 cost[better], best[:, better] = step[better], np.stack([multiplier, add, right])[:, better]
         if (cost < NONE).all():
             yield Nearest(best[0], best[1], best[2], sums, inside, int(cost.sum()))
 
 
-def _largest(size: Array, mul: Array, shift: int, by: Requantiser) -> Array:
+def _largest_shift(size: Array, mul: Array, shift: int, by: Requantiser) -> Array:
     """The largest shift of every channel, 0 where there is none, at which the products of sums of that size fit."""
     largest = np.zeros_like(mul)
     for right in range(1, min(shift, by.shift) + 1):
@@ -80,7 +80,7 @@ def _largest(size: Array, mul: Array, shift: int, by: Requantiser) -> Array:
     return np.asarray(np.minimum(largest, largest.min() + (SPREAD if by.has_shifts else 0)))
 
 
-def _summands(stairs: Staircase, first: Array, mul: Array, shift: Array) -> Iterator[Array]:
+def _place_summands(stairs: Staircase, first: Array, mul: Array, shift: Array) -> Iterator[Array]:
     """Summands that put the threshold of some step of every channel in its place, or leave the results of both ends what they are.
 
     ``shift`` is [channels, 1].
@@ -99,7 +99,7 @@ def _summands(stairs: Staircase, first: Array, mul: Array, shift: Array) -> Iter
         yield np.where(count > 0, np.take_along_axis(placed, index[:, None], axis=1)[:, 0], (lower + upper) // 2)
 
 
-def _differing(stairs: Staircase, first: Array, mul: Array, add: Array, shift: Array, by: Requantiser) -> Array:
+def _count_differing(stairs: Staircase, first: Array, mul: Array, add: Array, shift: Array, by: Requantiser) -> Array:
     """How many sums of every channel differ; NONE where one differs by more than a step, or the requantiser has no room."""
     least, most, word = stairs.least, stairs.most, 1 << (by.word - 1)
     own = np.clip(-((add[:, None] - (stairs.steps << shift)) // mul[:, None]), least[:, None], most[:, None] + 1)

@@ -14,33 +14,33 @@ from deeploy.operators.draws import floats, sample
 from deeploy.operators.elementwise import AB, fits_loops, pointwise, usual
 
 
-def _quotient(a: Array, b: Array) -> Array:
+def _truncate_quotient(a: Array, b: Array) -> Array:
     """Towards zero; 0 for a divisor of 0."""
     safe = np.where(b == 0, 1, b)
     whole = a // safe
     return np.where(b == 0, 0, whole + ((whole < 0) & (whole * safe != a)))
 
 
-def _places(a: Array, b: Array) -> tuple[Array, Array]:
+def _split_shifts(a: Array, b: Array) -> tuple[Array, Array]:
     """Which shifts are by less than the bits of a type, and by how many places."""
     bits = 8 * a.dtype.itemsize
     within = (b >= 0) & (b < bits)
     return within, np.where(within, b, 0).astype(a.dtype)
 
 
-def _left(a: Array, b: Array) -> Array:
+def _shift_left(a: Array, b: Array) -> Array:
     """Bits that leave the type are lost."""
-    within, places = _places(a, b)
+    within, places = _split_shifts(a, b)
     return np.where(within, np.left_shift(a, places), 0)
 
 
-def _right(a: Array, b: Array) -> Array:
+def _shift_right(a: Array, b: Array) -> Array:
     """Signs fill what becomes free."""
-    within, places = _places(a, b)
+    within, places = _split_shifts(a, b)
     return np.where(within, np.right_shift(a, places), np.where(a < 0, -1, 0))
 
 
-def _modulo(a: Array, b: Array) -> Array:
+def _floor_modulo(a: Array, b: Array) -> Array:
     """With the sign of the divisor; integers: 0 for a divisor of 0."""
     if a.dtype.kind == "f":
         rest = np.fmod(a, b)
@@ -48,7 +48,7 @@ def _modulo(a: Array, b: Array) -> Array:
     return np.asarray(np.where(b == 0, 0, np.mod(a, np.where(b == 0, 1, b))))
 
 
-def _remainder(a: Array, b: Array) -> Array:
+def _truncate_remainder(a: Array, b: Array) -> Array:
     """With the sign of the dividend; integers: 0 for a divisor of 0."""
     return np.asarray(np.fmod(a, b) if a.dtype.kind == "f" else np.where(b == 0, 0, np.fmod(a, np.where(b == 0, 1, b))))
 
@@ -68,14 +68,14 @@ FUNCTIONS: dict[str, Callable[[Array, Array], Array]] = {
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
-    "div": _quotient,
-    "mod": _modulo,
-    "fmod": _remainder,
+    "div": _truncate_quotient,
+    "mod": _floor_modulo,
+    "fmod": _truncate_remainder,
     "bit_and": np.bitwise_and,
     "bit_or": np.bitwise_or,
     "bit_xor": np.bitwise_xor,
-    "shift_left": _left,
-    "shift_right": _right,
+    "shift_left": _shift_left,
+    "shift_right": _shift_right,
 }
 ARITHMETIC = ("add", "sub", "mul")  # of int64, which no accumulator holds
 INTEGER = ("div", "bit_and", "bit_or", "bit_xor", "shift_left", "shift_right")
@@ -103,7 +103,7 @@ def expand_reference(node: Node, x: Array) -> Array:
     return np.broadcast_to(x, node.outputs[0].shape)
 
 
-def _pairwise(node: Node) -> str | None:
+def _declare_pairwise(node: Node) -> str | None:
     """Both operands of one type, which is also the result's unless the function compares."""
     (a, b), y, function = node.inputs[:2], node.outputs[0], node.attrs["function"]
     if function not in FUNCTIONS or a is None or b is None or a.dtype is not b.dtype:
@@ -117,7 +117,7 @@ def _pairwise(node: Node) -> str | None:
     return fits_loops(node)
 
 
-def _selected(node: Node) -> str | None:
+def _select_function(node: Node) -> str | None:
     same = len({t.dtype for t in (*node.inputs[1:3], *node.outputs) if t is not None}) == 1
     return fits_loops(node) if same else "operands of one type"
 
@@ -135,7 +135,7 @@ PAIRWISE = pointwise(
     AB,
     reference,
     {
-        **usual(*AB, over=AB, types=_ANY, accepts=_pairwise),
+        **usual(*AB, over=AB, types=_ANY, accepts=_declare_pairwise),
         "data_dependent": "Where its function divides, it takes longer for some values.",
     },
     _draw_pair,
@@ -146,7 +146,7 @@ SELECT = pointwise(
     _ALL,
     select_reference,
     {
-        **usual(*_ALL, over=AB, types={"condition": types("bool"), **_ANY}, accepts=_selected),
+        **usual(*_ALL, over=AB, types={"condition": types("bool"), **_ANY}, accepts=_select_function),
         "data_dependent": "A row with one condition is a copy of what is chosen, which takes less time where that lies densely.",
     },
     sample("a[~s] b[~s] condition[~s]"),

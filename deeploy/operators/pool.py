@@ -32,7 +32,7 @@ def nest(combine: Combine) -> Callable[[Node], Nest]:
     return declare
 
 
-def _taps(node: Node, x: Array, outside: float) -> list[Array]:
+def _list_taps(node: Node, x: Array, outside: float) -> list[Array]:
     return [tap for _, _, tap in taps(node, x, node.attrs["kernel"], outside)]
 
 
@@ -42,7 +42,7 @@ def max_reference(node: Node, x: Array) -> Array:
     x[N,H,W,C]; kernel, strides, dilations, pads.
     """
     lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
-    maximum = np.fmax.reduce(_taps(node, x, lowest))
+    maximum = np.fmax.reduce(_list_taps(node, x, lowest))
     return np.asarray(np.where(np.isnan(maximum), lowest, maximum) if x.dtype.kind == "f" else maximum, x.dtype)
 
 
@@ -52,22 +52,22 @@ def average_reference(node: Node, x: Array) -> Array:
     x[N,H,W,C]; kernel(2), strides, dilations, pads, count_include_pad (bool: all taps count, else those inside), zero_point.
     """
     values = x if x.dtype.kind == "f" else wide(x) - int(node.attrs["zero_point"])
-    total = sum(_taps(node, values, 0), np.zeros((), values.dtype))
+    total = sum(_list_taps(node, values, 0), np.zeros((), values.dtype))
     if node.attrs["count_include_pad"]:
         count = np.asarray(np.prod(node.attrs["kernel"]))
     else:
-        count = np.maximum(1, sum(_taps(node, np.ones((1, *x.shape[1:3], 1), np.int64), 0)))
+        count = np.maximum(1, sum(_list_taps(node, np.ones((1, *x.shape[1:3], 1), np.int64), 0)))
     if x.dtype.kind == "f":
         return np.asarray(total / count.astype(np.float32))
     return np.asarray((2 * total * 65536 + count) // (2 * count))
 
 
-def _bounds(node: Node) -> Ends:
+def _bound_accumulators(node: Node) -> Ends:
     low, high = values(node.inputs[0], int(node.attrs["zero_point"]))
     return ends(min(0, low) << FRACTION, max(0, high) << FRACTION)
 
 
-def _draw(rng: Random) -> Sample:
+def _draw_node(rng: Random) -> Sample:
     attrs, kernel, extents = sliding(rng)
     further = {"kernel": kernel, "count_include_pad": rng.choice(FLAG), "zero_point": rng.choice(ZERO_POINTS)}
     return Sample({"x": (rng.choice((1, 1, 2)), *extents, rng.choice(WIDE))}, {**attrs, **further})
@@ -86,8 +86,8 @@ AVERAGE_POOL = Operator(
         "epilogues": INTEGER_STAGES,
         "data_dependent": DIVIDES,
     },
-    bounds=_bounds,
-    draw=_draw,
+    bounds=_bound_accumulators,
+    draw=_draw_node,
 )
 MAX_POOL = Operator(
     "MaxPool",
@@ -95,5 +95,5 @@ MAX_POOL = Operator(
     nest(MAX),
     max_reference,
     usual={**_USUAL, "types": {"x": INTEGERS | FLOAT, "y": INTEGERS | FLOAT}, "accepts": keeps_type},
-    draw=_draw,
+    draw=_draw_node,
 )

@@ -56,17 +56,17 @@ def scan(node: Node, p: Array, step: Callable[..., tuple[Array, ...]], *states: 
     return (y, *states[1:]) if len(states) > 1 else y
 
 
-def _function(node: Node, number: int) -> Callable[[Array], Array]:
+def _apply_activation(node: Node, number: int) -> Callable[[Array], Array]:
     name, alpha, beta = (node.attrs[key][number] for key in ("functions", "alphas", "betas"))
     return lambda x: apply_function(name, x, alpha, beta)
 
 
-def _clipped(node: Node, x: Array) -> Array:
+def _clip_state(node: Node, x: Array) -> Array:
     clip = node.attrs["clip"]
     return x if clip == 0 else np.clip(x, np.float32(-clip), np.float32(clip))
 
 
-def _product(h: Array, r: Array) -> Array:
+def _multiply_state(h: Array, r: Array) -> Array:
     """h[n,j] r[..,k,j], summed in float32, in runs of 16."""
     acc = np.zeros((h.shape[0], *r.shape[:-1]), np.float32)
     for begin in range(0, h.shape[1], _RUN):
@@ -79,23 +79,23 @@ def _product(h: Array, r: Array) -> Array:
 
 def _lstm_step(node: Node, a: Array, c: Array, w: Array | None) -> tuple[Array, Array]:
     """The states behind a step; ``a`` [n,g,k] in the order of ONNX: input, output, forget gate, candidate."""
-    f, g, h = (_function(node, number) for number in range(3))
+    f, g, h = (_apply_activation(node, number) for number in range(3))
     i_in, o_in, f_in, g_in = (a[:, gate] for gate in range(4))
     if w is not None:
         i_in, f_in = i_in + w[0] * c, f_in + w[2] * c
-    i = f(_clipped(node, i_in))
-    forget = 1 - i if node.attrs["input_forget"] else f(_clipped(node, f_in))
-    c = np.asarray(forget * c + i * g(_clipped(node, g_in)), np.float32)
-    o = f(_clipped(node, o_in + w[1] * c if w is not None else o_in))
+    i = f(_clip_state(node, i_in))
+    forget = 1 - i if node.attrs["input_forget"] else f(_clip_state(node, f_in))
+    c = np.asarray(forget * c + i * g(_clip_state(node, g_in)), np.float32)
+    o = f(_clip_state(node, o_in + w[1] * c if w is not None else o_in))
     return np.asarray(o * h(c), np.float32), c
 
 
 def _gru_step(node: Node, p: Array, q: Array, h: Array, r: Array | None) -> Array:
     """The state behind a step; ``r`` are the weights of the candidate where the state is reset before they multiply it."""
-    f, g = (_function(node, number) for number in range(2))
-    z, reset = f(_clipped(node, p[:, 0] + q[:, 0])), f(_clipped(node, p[:, 1] + q[:, 1]))
-    product = reset * q[:, 2] if r is None else _product(np.asarray(reset * h, np.float32), r)
-    candidate = g(_clipped(node, p[:, 2] + product))
+    f, g = (_apply_activation(node, number) for number in range(2))
+    z, reset = f(_clip_state(node, p[:, 0] + q[:, 0])), f(_clip_state(node, p[:, 1] + q[:, 1]))
+    product = reset * q[:, 2] if r is None else _multiply_state(np.asarray(reset * h, np.float32), r)
+    candidate = g(_clip_state(node, p[:, 2] + product))
     return np.asarray((1 - z) * candidate + z * h, np.float32)
 
 
@@ -105,7 +105,7 @@ def lstm_reference(node: Node, p: Array, r: Array, h: Array, c: Array, w: Array 
     p[t,n,g,k] float (what the inputs were multiplied by, with all biases of theirs), r[g,k,k], h[n,k], c[n,k], peepholes w[3,k]; functions,
     alphas, betas of ONNX, clip (0: none), reverse, input_forget. One direction of ONNX's operator, gates g in its order. No epilogue.
     """
-    return scan(node, p, lambda a, h, c: _lstm_step(node, a + _product(h, r), c, w), h, c)
+    return scan(node, p, lambda a, h, c: _lstm_step(node, a + _multiply_state(h, r), c, w), h, c)
 
 
 def lstm_cell_reference(node: Node, p: Array, q: Array, c: Array, w: Array | None = None) -> tuple[Array, Array]:
@@ -120,7 +120,7 @@ def gru_reference(node: Node, p: Array, r: Array, h: Array, b: Array | None = No
     """
 
     def step(a: Array, h: Array) -> tuple[Array]:
-        q = _product(h, r)
+        q = _multiply_state(h, r)
         if b is not None:
             q[:, 2] += b
         return (_gru_step(node, a, q, h, r[2] if b is None else None),)
@@ -135,25 +135,25 @@ def gru_cell_reference(node: Node, p: Array, q: Array, h: Array) -> Array:
 
 def rnn_reference(node: Node, p: Array, r: Array, h: Array) -> Any:
     """y[t] = f(p[t] + r h); operands and attributes as of LSTM."""
-    f = _function(node, 0)
-    return scan(node, p, lambda a, h: (f(_clipped(node, a[:, 0] + _product(h, r)[:, 0])),), h)
+    f = _apply_activation(node, 0)
+    return scan(node, p, lambda a, h: (f(_clip_state(node, a[:, 0] + _multiply_state(h, r)[:, 0])),), h)
 
 
 _FUNCTIONS = tuple(itertools.product(("sigmoid", "tanh", "hard_sigmoid", "softsign"), repeat=3))
 
 
-def _weights(rng: Random, shape: tuple[int, ...]) -> Array:
+def _draw_weights(rng: Random, shape: tuple[int, ...]) -> Array:
     """With which differences of rounding do not grow from step to step."""
     drawn = np.random.default_rng(rng.getrandbits(32)).standard_normal(shape)
     return np.asarray(drawn / (2 * math.sqrt(shape[-1])), np.float32)
 
 
-def drawn(inputs: Sequence[str], outputs: Sequence[str], axes: Mapping[str, str]) -> str:
+def drawn_operands(inputs: Sequence[str], outputs: Sequence[str], axes: Mapping[str, str]) -> str:
     """Operands with the axes that they are drawn with: units of the state are those of the layer."""
     return " ".join(f"{name}[{axes[name.rstrip('?')].replace('j', 'k')}]" for name in (*inputs, *outputs))
 
 
-def _operator(name: str, inputs: tuple[str, ...], reference: Reference) -> Operator:
+def _make_operator(name: str, inputs: tuple[str, ...], reference: Reference) -> Operator:
     outputs = ("y", "cells") if name.startswith("LSTM") else ("y",)
     is_cell, operands = name.endswith("Cell"), (*(each.rstrip("?") for each in inputs), *outputs)
     dims, axes = (_CELL, _CELL_AXES) if is_cell else (_LAYER, _AXES)
@@ -179,12 +179,12 @@ def _operator(name: str, inputs: tuple[str, ...], reference: Reference) -> Opera
             "tiling": Tiling() if is_cell else WHOLE,
         },
         calls_library=lambda node: not all(map(is_exact, node.attrs["functions"])),
-        draw=sample(drawn(inputs, outputs, axes), extents=extents, r=_weights, **given),
+        draw=sample(drawn_operands(inputs, outputs, axes), extents=extents, r=_draw_weights, **given),
     )
 
 
-LSTM = _operator("LSTM", ("p", "r", "h", "c", "w?"), lstm_reference)
-GRU = _operator("GRU", ("p", "r", "h", "b?"), gru_reference)
-RNN = _operator("RNN", ("p", "r", "h"), rnn_reference)
-LSTM_CELL = _operator("LSTMCell", ("p", "q", "c", "w?"), lstm_cell_reference)
-GRU_CELL = _operator("GRUCell", ("p", "q", "h"), gru_cell_reference)
+LSTM = _make_operator("LSTM", ("p", "r", "h", "c", "w?"), lstm_reference)
+GRU = _make_operator("GRU", ("p", "r", "h", "b?"), gru_reference)
+RNN = _make_operator("RNN", ("p", "r", "h"), rnn_reference)
+LSTM_CELL = _make_operator("LSTMCell", ("p", "q", "c", "w?"), lstm_cell_reference)
+GRU_CELL = _make_operator("GRUCell", ("p", "q", "h"), gru_cell_reference)

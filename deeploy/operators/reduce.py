@@ -150,7 +150,7 @@ def _of_type(node: Node) -> dict[str, tuple[Range, Range]]:
     return {"sum": held(low, high, 64)}
 
 
-def _operator(
+def _make_operator(
     name: str,
     combine: Combine,
     reference: Reference,
@@ -172,21 +172,21 @@ def _operator(
     accepted = {"x": INTEGERS, "y": INTEGERS, "bias": types("s32")}
     usual = Row(types=accepted, accepts=accepts, epilogues=stages, strided={"x": 0, "y": 0}, data_dependent=varies)
     integers = {SUM: _reduced, PRODUCT: None}.get(combine, _of_type)
-    return Operator(name, ("x",), nest(combine), reference, usual, integers=integers, draw=_draw)
+    return Operator(name, ("x",), nest(combine), reference, usual, integers=integers, draw=_draw_node)
 
 
-def _draw(rng: Random) -> Sample:
+def _draw_node(rng: Random) -> Sample:
     x = draw_shape(rng)
     axes = tuple(sorted(rng.sample(range(len(x)), rng.randint(1, len(x)))))
     return Sample({"x": x}, {"axes": axes, "keepdims": rng.choice(FLAG)})
 
 
-REDUCE_SUM = _operator("ReduceSum", SUM, _sum, is_whole=True)
-REDUCE_MAX = _operator("ReduceMax", MAX, folded(np.maximum, -np.inf))
-REDUCE_MIN = _operator("ReduceMin", MIN, folded(np.minimum, np.inf))
-REDUCE_MEAN = _operator("ReduceMean", SUM, mean_reference, is_whole=True)
-REDUCE_PRODUCT = _operator("ReduceProd", PRODUCT, folded(np.multiply, 1), is_whole=True, stages=((),))
-INTEGER_MEAN = _operator("IntegerMean", SUM, integer_mean_reference, varies=DIVIDES)
+REDUCE_SUM = _make_operator("ReduceSum", SUM, _sum, is_whole=True)
+REDUCE_MAX = _make_operator("ReduceMax", MAX, folded(np.maximum, -np.inf))
+REDUCE_MIN = _make_operator("ReduceMin", MIN, folded(np.minimum, np.inf))
+REDUCE_MEAN = _make_operator("ReduceMean", SUM, mean_reference, is_whole=True)
+REDUCE_PRODUCT = _make_operator("ReduceProd", PRODUCT, folded(np.multiply, 1), is_whole=True, stages=((),))
+INTEGER_MEAN = _make_operator("IntegerMean", SUM, integer_mean_reference, varies=DIVIDES)
 ARG_EXTREME = Operator(
     "ArgMax",
     ("x",),

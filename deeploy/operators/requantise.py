@@ -12,7 +12,7 @@ from deeploy.ir.epilogue import constants_of, stage_operands
 from deeploy.ir.kernel import Layout
 from deeploy.ir.nodes import Node
 from deeploy.ir.types import Array
-from deeploy.operators.staircase import LONGEST, WORD, Staircase, StaircaseRequantisation, cheapest, staircase
+from deeploy.operators.staircase import LONGEST, WORD, Staircase, StaircaseRequantisation, cheapest_form, staircase
 from deeploy.operators.table import OPERATORS
 
 Constants = tuple[Array | None, Array, Array]  # bias, where there is one, multiplier and summand; of one axis or none
@@ -42,7 +42,7 @@ def of_node(node: Node) -> StaircaseRequantisation | None:
             least, most = least + wide, most + wide
     channels = max(len(least), factor.size, summand.size)
     least, most = (np.broadcast_to(end, channels) for end in (least, most))
-    return cheapest(
+    return cheapest_form(
         factor,
         summand,
         *constants_of(attrs),
@@ -52,7 +52,7 @@ def of_node(node: Node) -> StaircaseRequantisation | None:
     )
 
 
-def fused(node: Node) -> tuple[Staircase, Array] | None:
+def fused_stage(node: Node) -> tuple[Staircase, Array] | None:
     """What is fused behind a body whose accumulators have bounds, as a staircase over these, and every channel's multiplier, int64.
 
     None where that is no requantisation with or without a bias, not constant, or has multipliers that are not positive.
@@ -80,12 +80,12 @@ def fused(node: Node) -> tuple[Staircase, Array] | None:
 
 
 @lru_cache(maxsize=512)
-def upper(node: Node) -> tuple[Array, Array] | None:
+def upper_words(node: Node) -> tuple[Array, Array] | None:
     """Factor, int32, and summand, int64, of every channel for the upper half of ``sum * factor + summand``; None where that is not exact.
 
     A bias is part of the summand. ``shift`` is 32 or more, and what remains of it is applied to the upper half.
     """
-    form = fused(node)
+    form = fused_stage(node)
     if form is None or node.attrs["shift"] < HALF:
         return None
     stairs, factor = form
@@ -97,7 +97,7 @@ def upper(node: Node) -> tuple[Array, Array] | None:
 
 
 @lru_cache(maxsize=512)
-def words(node: Node) -> tuple[Array, Array] | None:
+def narrow_words(node: Node) -> tuple[Array, Array] | None:
     """Constants of every channel for ``(upper half of (sum + bias) * factor) + summand``, in words; None where that is not exact.
 
     A product's lower half is dropped, so that ``bias * factor + (summand << 32)`` has to be one of the summands that keep all thresholds.
@@ -106,7 +106,7 @@ def words(node: Node) -> tuple[Array, Array] | None:
     Returns:
         The factors, int32; bias and summand as the lower and the upper half of an int64.
     """
-    form = fused(node)
+    form = fused_stage(node)
     if form is None or node.attrs["shift"] < HALF:
         return None
     stairs, factor = form
@@ -115,7 +115,7 @@ def words(node: Node) -> tuple[Array, Array] | None:
     least, most = (np.clip(end, -FAR, FAR) for end in stairs.adds(factor, node.attrs["shift"]))
     if (least > most).any() or factor.max() >= WORD:
         return None
-    biases = [_first(-int(f), 1 << HALF, -int(m), int(m - n)) for f, n, m in zip(factor, least, most, strict=True)]
+    biases = [_first_of(-int(f), 1 << HALF, -int(m), int(m - n)) for f, n, m in zip(factor, least, most, strict=True)]
     if None in biases:
         return None
     bias = np.array(biases, np.int64)
@@ -129,7 +129,7 @@ def words(node: Node) -> tuple[Array, Array] | None:
     return np.broadcast_to(factor, channels).astype(np.int32), np.broadcast_to(both, channels)
 
 
-def _first(step: int, modulus: int, begin: int, width: int) -> int | None:
+def _first_of(step: int, modulus: int, begin: int, width: int) -> int | None:
     """The least x from 0 on for which ``x * step`` is one of ``begin`` to ``begin + width``, modulo ``modulus``; None where there is none.
 
     >>> _first(5, 12, 2, 1)
@@ -142,7 +142,7 @@ def _first(step: int, modulus: int, begin: int, width: int) -> int | None:
         return None
     if (x := -(-begin // step)) * step <= begin + width:
         return x
-    turns = _first(modulus, step, -begin - width, width)  # x * step - turns * modulus is in the range, which has no multiple of step
+    turns = _first_of(modulus, step, -begin - width, width)  # x * step - turns * modulus is in the range, which has no multiple of step
     return None if turns is None else -(-(begin + turns * modulus) // step)
 
 

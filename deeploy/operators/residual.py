@@ -48,7 +48,7 @@ def reference(node: Node, x: Array, b: Array, mul: Array, add: Array) -> Array:
     return clip_shifted(attrs, t * attrs["mul_a"] + wide(b) * attrs["mul_b"] + attrs["offset"], "_sum").reshape(b.shape)
 
 
-def _draw(rng: Random) -> Sample:
+def _draw_node(rng: Random) -> Sample:
     shift, mul = rng.choice((7, 14, 20)), requantisation(rng, 15)
     names = {"mul": "mul_a", "add": "offset", "shift": "shift_sum", "low": "low_sum", "high": "high_sum"}
     attributes = {own: mul[name] for name, own in names.items()}
@@ -69,5 +69,5 @@ RESIDUAL_SUM = Operator(
         strided={"x": 0, "b": 0, "y": 0},
         overwrites=(("y", "b"),),
     ),
-    draw=_draw,
+    draw=_draw_node,
 )

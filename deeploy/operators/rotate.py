@@ -19,7 +19,7 @@ from deeploy.ir.types import Array
 from deeploy.operators import scaled
 from deeploy.operators.draws import FLAG, LIMITS, broadcast, draw_shape, integers
 from deeploy.operators.elementwise import wide
-from deeploy.operators.staircase import WORD, StaircaseRequantisation, cheapest
+from deeploy.operators.staircase import WORD, StaircaseRequantisation, cheapest_form
 
 _OPERANDS = ("x", "cosine", "sine")
 
@@ -86,7 +86,7 @@ def in_words(node: Node) -> tuple[StaircaseRequantisation, StaircaseRequantisati
     if by_cosine is None or by_sine is None or any(least < -256 or most > 255 for least, most in parts):
         return None
     constants = (("mul_a", mul_a), ("mul_b", mul_b), ("add", add), ("shift", shift), ("low", low), ("high", high))
-    form = scaled.cheapest(parts[0], parts[1], (*constants, ("even", None if even < 0 else even)))
+    form = scaled.cheapest_sum(parts[0], parts[1], (*constants, ("even", None if even < 0 else even)))
     return None if form is None else (by_cosine, by_sine, form)
 
 
@@ -99,7 +99,7 @@ def _product_in_words(
         return None
     corners = [(int(a) - a_zero) * (int(b) - b_zero) for a in a_range for b in b_range]
     ends = np.array([min(corners)]), np.array([max(corners)])
-    form = cheapest(np.array([mul], np.int32), np.array([add]), shift, low, high, None if even < 0 else even, *ends)
+    form = cheapest_form(np.array([mul], np.int32), np.array([add]), shift, low, high, None if even < 0 else even, *ends)
     return None if form.form == "wide" else form
 
 
@@ -110,7 +110,7 @@ def float_reference(node: Node, x: Array, cos: Array, sin: Array) -> Array:
     return np.asarray(x * cos + turned * sin, np.float32)
 
 
-def _draw(rng: Random) -> Sample:
+def _draw_node(rng: Random) -> Sample:
     *outer, row = draw_shape(rng)
     x = (*outer, 2 * row)
     angles = (*broadcast(rng, x)[:-1], x[-1])
@@ -118,7 +118,7 @@ def _draw(rng: Random) -> Sample:
 
 
 def _draw_table(rng: Random) -> Sample:
-    drawn = _draw(rng)
+    drawn = _draw_node(rng)
     attrs = {
         name: (rng.randint(-5, 5), rng.randint(-5, 5), rng.randint(1, 4000), half, 12, -128, 127, rng.choice((-1, 0, 1)))
         for name, half in (("cosine", 1 << 11), ("sine", 0))
@@ -134,7 +134,7 @@ ROTATE = Operator(
     nest,
     float_reference,
     {**_USUAL, "types": {**dict.fromkeys((*_OPERANDS, "y"), FLOAT), "table": frozenset()}},
-    draw=_draw,
+    draw=_draw_node,
 )
 TABLE_ROTATE = Operator(  # the same of quantised values
     "Rotate",

@@ -46,7 +46,7 @@ def columns(node: Node) -> int:
     return node.operands[0].shape[-1]
 
 
-def truncated(n: Array, d: Array) -> Array:
+def truncate_quotient(n: Array, d: Array) -> Array:
     """C's division of integers: towards zero; ``d`` is positive."""
     return np.asarray(np.sign(n) * (np.abs(n) // d))
 
@@ -56,7 +56,7 @@ def integer_root(values: Array) -> Array:
     return np.asarray([math.isqrt(int(v)) for v in values.ravel()], np.int64).reshape(values.shape)
 
 
-def _deviation(x: Array) -> Array:
+def _root_deviation(x: Array) -> Array:
     """isqrt(sum(x^2)/n + 1) of each row."""
     return integer_root((x * x).sum(axis=-1, keepdims=True) // x.shape[-1] + 1)
 
@@ -160,8 +160,8 @@ def layer_norm_reference(node: Node, x: Array, weight: Array, bias: Array) -> Ar
 
     Last axis; no epilogue.
     """
-    c = wide(x) - truncated(wide(x).sum(axis=-1, keepdims=True), np.asarray(x.shape[-1]))
-    y = (truncated(c * wide(weight), _deviation(c)) + wide(bias)) >> int(node.attrs["shift"])
+    c = wide(x) - truncate_quotient(wide(x).sum(axis=-1, keepdims=True), np.asarray(x.shape[-1]))
+    y = (truncate_quotient(c * wide(weight), _root_deviation(c)) + wide(bias)) >> int(node.attrs["shift"])
     return np.asarray(((y + 128) & 255) - 128)
 
 
@@ -170,7 +170,7 @@ def rms_norm_reference(node: Node, x: Array, weight: Array) -> Array:
 
     Last axis; no epilogue.
     """
-    return np.asarray(np.clip(truncated(wide(x) * wide(weight), _deviation(wide(x))) >> int(node.attrs["shift"]), -128, 127))
+    return np.asarray(np.clip(truncate_quotient(wide(x) * wide(weight), _root_deviation(wide(x))) >> int(node.attrs["shift"]), -128, 127))
 
 
 def norm_types(node: Node) -> tuple[str, str]:
@@ -240,7 +240,7 @@ ROOT = "It takes a square root bit by bit, and divides values."  # as ``data_dep
 USUAL = Row(accepts=fits_loops, strided={"x": 1, "y": 1}, overwrites=(("y", "x"),))  # rows are dense, the other axes may have any stride
 
 
-def _norm(name: str, reference: Reference, *per_element: str) -> Operator:
+def _declare_norm(name: str, reference: Reference, *per_element: str) -> Operator:
     accepted: dict[str, Types] = {"x": types("s8", "u8", "s16"), **dict.fromkeys(per_element, INTEGERS), "y": types("s8")}
     draw = sample(" ".join(("x[*s,c]", *(f"{operand}[c]" for operand in per_element))), shift=range(9))
     return Operator(
@@ -329,5 +329,5 @@ SHIFT_SOFTMAX = Operator(
     integers=_shift_softmax_integers,
     draw=sample("x[*s]", group=range(1, 10), numerator=(127 * 256, 255 * 256)),
 )
-LAYER_NORM = _norm("IntegerLayerNorm", layer_norm_reference, "weight", "bias")
-RMS_NORM = _norm("IntegerRMSNorm", rms_norm_reference, "weight")
+LAYER_NORM = _declare_norm("IntegerLayerNorm", layer_norm_reference, "weight", "bias")
+RMS_NORM = _declare_norm("IntegerRMSNorm", rms_norm_reference, "weight")

@@ -41,30 +41,30 @@ class Sum:
 def of_node(node: Node) -> Sum | None:
     """The cheapest form of a ``ScaledAdd``, or of what a ``ResidualSum`` ends with; None where neither has its results."""
     names = RESIDUAL if node.op == "ResidualSum" else {}
-    low, high = (int(node.attrs["low"]), int(node.attrs["high"])) if names else _range(node, 0)
+    low, high = (int(node.attrs["low"]), int(node.attrs["high"])) if names else _type_range(node, 0)
     if names and max(-low, high) >= 256:
         return None
     constants = tuple((name, node.attrs.get(names.get(name, name))) for name in _CONSTANTS)
-    return cheapest((low, high), _range(node, 1), constants)
+    return cheapest_sum((low, high), _type_range(node, 1), constants)
 
 
 @lru_cache(maxsize=256)
-def cheapest(a_range: tuple[int, int], b_range: tuple[int, int], constants: tuple[tuple[str, Any], ...]) -> Sum | None:
+def cheapest_sum(a_range: tuple[int, int], b_range: tuple[int, int], constants: tuple[tuple[str, Any], ...]) -> Sum | None:
     """The cheapest form by the ranges of both operands, both ends included, and the constants of the formula."""
     attrs = dict(constants)
     a, b = (np.arange(low, high + 1, dtype=np.int64) for low, high in (a_range, b_range))
     exact = a[:, None] * attrs["mul_a"] + b * attrs["mul_b"] + attrs["add"]
     results = clip_shifted(attrs, exact)
-    return _narrow(attrs, a, b, results) or _halves(attrs, exact, results)
+    return _find_narrow(attrs, a, b, results) or _find_halves(attrs, exact, results)
 
 
-def _range(node: Node, index: int) -> tuple[int, int]:
+def _type_range(node: Node, index: int) -> tuple[int, int]:
     """The least and the largest value of an operand's type."""
     low, high = node.operands[index].dtype.range
     return int(low), int(high)
 
 
-def _narrow(attrs: Attributes, a: Array, b: Array, results: Array) -> Sum | None:
+def _find_narrow(attrs: Attributes, a: Array, b: Array, results: Array) -> Sum | None:
     """Factors shortened by as few bits as make the sum fit, then by more, each rounded either way."""
     low, high = attrs["low"], attrs["high"]
     above, below = results > low, results < high
@@ -83,7 +83,7 @@ def _narrow(attrs: Attributes, a: Array, b: Array, results: Array) -> Sum | None
     return None
 
 
-def _halves(attrs: Attributes, exact: Array, results: Array) -> Sum | None:
+def _find_halves(attrs: Attributes, exact: Array, results: Array) -> Sum | None:
     """The constants as they are, where both halves and what is carried between them stay in 32 bits, and no tie goes down."""
     largest = 256 * ((abs(attrs["mul_a"]) >> 16) + (abs(attrs["mul_b"]) >> 16) + 4) + (abs(attrs["add"]) >> 16)
     rounded_up = np.clip(exact >> attrs["shift"], attrs["low"], attrs["high"])

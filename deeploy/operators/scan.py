@@ -61,7 +61,7 @@ def thresholds_reference(node: Node, x: Array, t: Array) -> Array:
     return np.stack(columns, axis=1).astype(np.int64)
 
 
-def _fits(node: Node) -> str | None:
+def _fits_accumulator(node: Node) -> str | None:
     x, t = node.operands
     return None if x.dtype.is_float == t.dtype.is_float else "thresholds in floats where x is, and else in integers"
 
@@ -78,7 +78,7 @@ THRESHOLDS = Operator(
     thresholds_reference,
     Row(
         types={"x": types("s8", "u8", "s16", "s32") | FLOAT, "t": types("s16", "s32") | FLOAT, "y": types("u8")},
-        accepts=_fits,
+        accepts=_fits_accumulator,
         constants=("t",),
         strided={"x": 1, "y": 1},
         tiling=Tiling(whole=("n",)),

@@ -116,7 +116,7 @@ def staircase(mul: Array, add: Array, shift: int, low: int, high: int, even: int
 
 
 @by_content
-def cheapest(
+def cheapest_form(
     mul: Array,
     add: Array,
     shift: int,
@@ -141,20 +141,20 @@ def cheapest(
     if shift > LONGEST or channels == 0 or high - low > 2**16 or int(least.min()) < -WORD or int(most.max()) >= WORD:
         return wide
     if int(factor.min()) <= 0:
-        direct = even is None and shift < 32 and _fits(factor, offset, least, most)
+        direct = even is None and shift < 32 and _fits_words(factor, offset, least, most)
         return StaircaseRequantisation("narrow", mul, add.astype(np.int32), shift) if direct else wide
     stairs = staircase(factor, offset, shift, low, high, even, least, most)
     limit = stairs.limit()
     limited = limit < max(-int(least.min()) - 1, int(most.max()))
     variants: list[tuple[Staircase, int | None]] = [(stairs, None), *([(stairs.limited(limit), limit)] if limited else [])]
-    for form in (_narrow, _split, _high) if has_split else (_narrow, _high):
+    for form in (_find_narrow, _find_split, _find_high) if has_split else (_find_narrow, _find_high):
         for variant, bound in variants:
             for candidate in form(variant, mul, add, shift):
                 return replace(candidate, limit=bound)
     return wide
 
 
-def _fits(mul: Array, add: Array, least: Array, most: Array) -> bool:
+def _fits_words(mul: Array, add: Array, least: Array, most: Array) -> bool:
     """Whether acc*mul, add and their sum stay in 32 bits."""
     ends = np.stack([least * mul, most * mul])
     return _in_words(ends, ends + add, add)
@@ -173,7 +173,7 @@ def _one_or_all(lower: Array, upper: Array, add: Array) -> Array | None:
     return np.asarray(np.clip(0, lower, upper))
 
 
-def _narrow(stairs: Staircase, mul: Array, add: Array, shift: int) -> Iterator[StaircaseRequantisation]:
+def _find_narrow(stairs: Staircase, mul: Array, add: Array, shift: int) -> Iterator[StaircaseRequantisation]:
     """Multipliers shortened by ever more bits, until the products fit."""
     wide = mul.astype(np.int64)
     for less in range(max(0, shift - 31), shift + 1):
@@ -184,11 +184,11 @@ def _narrow(stairs: Staircase, mul: Array, add: Array, shift: int) -> Iterator[S
         if max(abs(int((stairs.least * factor).min())), abs(int((stairs.most * factor).max()))) >= WORD:
             continue
         offset = _one_or_all(*stairs.adds(factor, shift - less), add)
-        if offset is not None and _fits(factor, np.broadcast_to(offset, len(factor)), stairs.least, stairs.most):
+        if offset is not None and _fits_words(factor, np.broadcast_to(offset, len(factor)), stairs.least, stairs.most):
             yield StaircaseRequantisation("narrow", short.astype(np.int32), offset.astype(np.int32), shift - less)
 
 
-def _split(stairs: Staircase, mul: Array, add: Array, shift: int) -> Iterator[StaircaseRequantisation]:
+def _find_split(stairs: Staircase, mul: Array, add: Array, shift: int) -> Iterator[StaircaseRequantisation]:
     """Factors as long as their parts have products of 32 bits; every channel has the one nearest to its own that has its thresholds."""
     if add.size == 1 and mul.size == 1 and len(stairs.least) > 1:
         bounds = stairs.least.min(keepdims=True), stairs.most.max(keepdims=True)
@@ -217,7 +217,7 @@ def _split(stairs: Staircase, mul: Array, add: Array, shift: int) -> Iterator[St
                 break
 
 
-def _high(stairs: Staircase, mul: Array, add: Array, shift: int) -> Iterator[StaircaseRequantisation]:
+def _find_high(stairs: Staircase, mul: Array, add: Array, shift: int) -> Iterator[StaircaseRequantisation]:
     """Accumulators shifted left as far as they fit: the fewest bits of ``add`` are dropped."""
     factor = np.broadcast_to(mul.astype(np.int64), len(stairs.least))
     lower, upper = stairs.adds(factor, shift)
@@ -243,7 +243,7 @@ def of_operand(node: Node, index: int) -> StaircaseRequantisation:
     tensor, attrs, name = node.operands[index], node.attrs, "ab"[index]
     mul, add = (np.array([attrs[f"{part}_{name}"]], np.int64) for part in ("mul", "add"))
     least, most = (np.array([end], np.int64) for end in tensor.dtype.range)
-    return cheapest(mul, add, *constants_of(attrs, f"_{name}"), least, most)
+    return cheapest_form(mul, add, *constants_of(attrs, f"_{name}"), least, most)
 
 
 def operand_results(node: Node, index: int) -> tuple[int, int]:

@@ -26,7 +26,7 @@ def nest(node: Node) -> Nest:
     return Nest(reads=reads, writes={"y": Map(n, e)})
 
 
-def _leaf(x: Array, nodes: Array, thresholds: Array, root: int) -> Array:
+def _find_leaf(x: Array, nodes: Array, thresholds: Array, root: int) -> Array:
     """The leaf of a tree that each row reaches."""
     place = np.full(x.shape[0], root)
     compare = (np.less_equal, np.less, np.greater_equal, np.greater, np.equal, np.not_equal)
@@ -51,7 +51,7 @@ def reference(node: Node, x: Array, nodes: Array, thresholds: Array, roots: Arra
     combine = {"MIN": np.minimum, "MAX": np.maximum}.get(aggregate, np.add)
     y = np.full((x.shape[0], node.attrs["targets"]), bound, np.float32)
     for root in roots:
-        leaf = _leaf(x, nodes, thresholds, int(root))
+        leaf = _find_leaf(x, nodes, thresholds, int(root))
         first, count = nodes[leaf, 2], nodes[leaf, 3]
         for step in range(int(count.max(initial=0))):
             rows = np.flatnonzero(count > step)
@@ -62,7 +62,7 @@ def reference(node: Node, x: Array, nodes: Array, thresholds: Array, roots: Arra
     return np.where(np.isinf(y) & (y == np.float32(bound)), np.float32(0), y) if bound else y
 
 
-def _draw(rng: Random) -> Sample:
+def _draw_node(rng: Random) -> Sample:
     """Trees of two levels, whose nodes are those of a heap, three branches and four leaves each."""
     rows, features, targets, count = (rng.randint(1, most) for most in (9, 5, 4, 5))
     nodes, entries = list[list[int]](), 0
@@ -96,5 +96,5 @@ TREES = Operator(
         tiling=Tiling(whole=("e",)),
         cores=("n",),
     ),
-    draw=_draw,
+    draw=_draw_node,
 )

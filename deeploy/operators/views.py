@@ -85,7 +85,7 @@ Shared = Callable[[Sequence[int | None], AxisIndices], Attributes | None]
 Axes = list[tuple[int, int]]  # axes of an input and of an output along which indices are the same
 
 
-def _equal(source: Tensor, result: Tensor) -> Axes:
+def _equal_view(source: Tensor, result: Tensor) -> Axes:
     return [(axis, axis) for axis, size in enumerate(source.shape) if size == result.shape[axis]]
 
 
@@ -110,12 +110,12 @@ class View:
     inverse: Place | None = None
     grows: int | None = None
     slides: int | None = None
-    axes: Callable[[Tensor, Tensor], Axes] = _equal
+    axes: Callable[[Tensor, Tensor], Axes] = _equal_view
     keeps_order: bool = False
     share: Shared | None = None
 
 
-def _reshape(node: Node) -> View:
+def _reshape_view(node: Node) -> View:
     """The elements in the same order, under another shape."""
     source, result = node.inputs[0], node.outputs[0]
     assert source is not None
@@ -134,7 +134,7 @@ def _indices_of_reshape(source: Tensor, result: Tensor) -> Axes:
     ]
 
 
-def _transpose(node: Node) -> View:
+def _transpose_view(node: Node) -> View:
     """Axis i of the result is axis perm[i]."""
     perm = tuple(node.attrs["perm"])
     inverse = tuple(perm.index(axis) for axis in range(len(perm)))
@@ -146,7 +146,7 @@ def _transpose(node: Node) -> View:
     )
 
 
-def _slice(node: Node) -> View:
+def _slice_view(node: Node) -> View:
     """starts, ends, steps: one per axis of the whole rank, normalised, steps >= 1."""
     starts, steps = tuple(node.attrs["starts"]), tuple(node.attrs["steps"])
     part = ("out", 0), lambda a: a.box(starts, node.outputs[0].shape, steps)
@@ -167,14 +167,14 @@ def _share_of_slice(node: Node, axes: Sequence[int | None], indices: AxisIndices
         return None
     own = int(steps[0]) if len(steps) else 1
     changed = {"starts": int(places[0]), "ends": int(places[-1]) + 1, "steps": own}
-    return {**node.attrs, **{name: _replaced(node.attrs[name], axis, value) for name, value in changed.items()}}
+    return {**node.attrs, **{name: _replace_axis(node.attrs[name], axis, value) for name, value in changed.items()}}
 
 
-def _replaced(values: Sequence[int], axis: int, value: int) -> tuple[int, ...]:
+def _replace_axis(values: Sequence[int], axis: int, value: int) -> tuple[int, ...]:
     return tuple(value if i == axis else int(v) for i, v in enumerate(values))
 
 
-def _pieces(side: str, shapes: list[tuple[int, ...]], axis: int) -> tuple[tuple[tuple[str, int], Place], ...]:
+def _list_pieces(side: str, shapes: list[tuple[int, ...]], axis: int) -> tuple[tuple[tuple[str, int], Place], ...]:
     parts = []
     begin = 0
     for position, shape in enumerate(shapes):
@@ -188,13 +188,13 @@ def _box_place(starts: tuple[int, ...], shape: tuple[int, ...]) -> Place:
     return lambda a: a.box(starts, shape, (1,) * len(shape))
 
 
-def _concat(node: Node) -> View:
+def _concat_view(node: Node) -> View:
     """Parts one after the other along ``axis``; copies where the memory does not allow a view."""
     shapes = [t.shape for t in node.inputs if t is not None]
-    return View(("out", 0), _pieces("in", shapes, node.attrs["axis"]))
+    return View(("out", 0), _list_pieces("in", shapes, node.attrs["axis"]))
 
 
-def _split(node: Node) -> View:
+def _split_view(node: Node) -> View:
     """Several slices along ``axis``, as long as ``sizes`` says."""
 
     def share(axes: Sequence[int | None], indices: AxisIndices) -> Attributes | None:
@@ -203,16 +203,16 @@ def _split(node: Node) -> View:
         sizes = tuple(len(k) for k in indices[1:] if k is not None)
         return {**node.attrs, "sizes": sizes} if len(sizes) == len(node.outputs) else None
 
-    return View(("in", 0), _pieces("out", [t.shape for t in node.outputs], node.attrs["axis"]), share=share)
+    return View(("in", 0), _list_pieces("out", [t.shape for t in node.outputs], node.attrs["axis"]), share=share)
 
 
-def _append(node: Node) -> View:
+def _append_view(node: Node) -> View:
     """The rows that exist of a state, and new ones behind them."""
     rows = node.operands[0]
     return View(("out", 0), ((("in", 0), _box_place((0,) * len(rows.shape), rows.shape)),), grows=node.attrs["axis"])
 
 
-def _slide(node: Node) -> View:
+def _slide_view(node: Node) -> View:
     """The part of a mask for all positions that the position of an inference sees."""
     shape, axis = node.outputs[0].shape, node.attrs["axis"]
     starts = tuple(node.attrs["start"] if i == axis else 0 for i in range(len(shape)))
@@ -238,11 +238,11 @@ KEEP = "Keep"  # the operator that writes all of a state, at the end of an infer
 SLIDE = "Slide"  # the operator that reads a constant at the end of its columns, as many as there are rows
 
 VIEWS: Mapping[str, Callable[[Node], View]] = {
-    RESHAPE: _reshape,
-    TRANSPOSE: _transpose,
-    SLICE: _slice,
-    CONCAT: _concat,
-    SPLIT: _split,
-    APPEND: _append,
-    SLIDE: _slide,
+    RESHAPE: _reshape_view,
+    TRANSPOSE: _transpose_view,
+    SLICE: _slice_view,
+    CONCAT: _concat_view,
+    SPLIT: _split_view,
+    APPEND: _append_view,
+    SLIDE: _slide_view,
 }

@@ -127,7 +127,7 @@ def fewest_chips(levels: Levels, costs: StageCosts) -> int:
     return balance.smallest_count(levels, lambda chips: balance.cut_by_parameters(levels, chips, costs.overflow).excess == 0, MOST_CHIPS)
 
 
-def pipeline(graph: Graph, levels: Levels, chips: int | Literal["auto"], strategy: Balance, costs: StageCosts) -> Pipeline:
+def build_pipeline(graph: Graph, levels: Levels, chips: int | Literal["auto"], strategy: Balance, costs: StageCosts) -> Pipeline:
     """Cut a lowered graph into a pipeline.
 
     Args:

@@ -54,7 +54,7 @@ class Energy:
         return {"cores": self.cores, **self.accelerators, **self.paths, **self.memories, **static}
 
 
-def _computing(calls: Iterable[Call]) -> set[str]:
+def _computing_engines(calls: Iterable[Call]) -> set[str]:
     """The engines that compute; what sends and receives is counted by links."""
     return {part.kernel.engine for call in calls for part in call.parts if part.kernel.link is None}
 
@@ -63,7 +63,7 @@ def core_milliwatt(plan: Plan) -> float:
     """The power of all cores of the teams that compute a plan; of one core where there are only accelerators, which it serves."""
     target = plan.target
     power = target.timing.core_mw if target.timing is not None else {}
-    engines = [target.engine(name) for name in sorted(_computing(plan.program.calls) & power.keys())]
+    engines = [target.engine(name) for name in sorted(_computing_engines(plan.program.calls) & power.keys())]
     teams = [power[engine.name] * min(plan.machine.cores, engine.cores) for engine in engines if not engine.accelerator]
     return sum(teams) if teams else max((power[engine.name] for engine in engines), default=0.0)
 
@@ -84,7 +84,7 @@ def energy(plan: Plan, cycles: float, moved: Mapping[str, int], worked: Mapping[
         timing.static_mw * cycles / timing.mhz / 1e3,
         {name: timing.active_mw.get(name, 0.0) * busy / timing.mhz / 1e3 for name, busy in worked.items()},
         {name: count * timing.memory_pj[name] / 1e6 for name, count in read.items() if name in timing.memory_pj},
-        missing(plan.target, _computing(plan.program.calls), {name for name, count in moved.items() if count}, read),
+        missing_energy(plan.target, _computing_engines(plan.program.calls), {name for name, count in moved.items() if count}, read),
     )
 
 
@@ -102,7 +102,7 @@ def read_in_place(plan: Plan) -> list[dict[str, int]]:
     return counted
 
 
-def missing(target: Target, engines: Iterable[str], paths: Iterable[str], memories: Iterable[str] = ()) -> tuple[str, ...]:
+def missing_energy(target: Target, engines: Iterable[str], paths: Iterable[str], memories: Iterable[str] = ()) -> tuple[str, ...]:
     """What has no energy, in words; an engine's power is also that of the memory in which it works, a path's that of both its ends."""
     timing = target.timing or Timing(1.0, {}, 0.0, {}, {}, {})
     known = [target.engine(name) for name in sorted(engines)]
@@ -113,17 +113,17 @@ def missing(target: Target, engines: Iterable[str], paths: Iterable[str], memori
     return (*counted, *(["static power"] if not timing.static_mw else []))
 
 
-def untold(plan: Plan) -> tuple[str, ...]:
+def unknown_energy(plan: Plan) -> tuple[str, ...]:
     """What has no energy where nothing is known of a target's time."""
     read = {memory for one in read_in_place(plan) for memory in one}
-    return missing(plan.target, _computing(plan.program.calls), [path.name for path in plan.target.paths], read)
+    return missing_energy(plan.target, _computing_engines(plan.program.calls), [path.name for path in plan.target.paths], read)
 
 
 def check_energies(target: Target, objective: str, engines: Iterable[str]) -> None:
     """Raise ``UsageError`` where a plan for little energy would take something for free."""
     names = list(engines) or [e.name for e in target.engines if any(k.engine == e.name for k in target.computing)]
     weights = [engine.weights for engine in map(target.engine, names) if engine.weights]
-    lacking = [one for one in missing(target, names, [path.name for path in target.paths], weights) if one != "static power"]
+    lacking = [one for one in missing_energy(target, names, [path.name for path in target.paths], weights) if one != "static power"]
     if objective in ENERGY and lacking:
         raise UsageError(
             f"--objective {objective}: target {target.name} has no energy of {', '.join(lacking)}",
@@ -138,6 +138,6 @@ def milliwatt(target: Target, cores: int) -> float:
     return target.timing.static_mw + sum(power.get(e.name, 0.0) * min(cores, e.cores) for e in target.engines if not e.accelerator)
 
 
-def measure(objective: Objective, cycles: float, microjoule: float) -> float:
+def measure_objective(objective: Objective, cycles: float, microjoule: float) -> float:
     """The number that the objective makes small: cycles, microjoules, or their product."""
     return {"energy": microjoule, "edp": microjoule * cycles}.get(objective, cycles)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from deeploy.documents import Contents, Document
 from deeploy.errors import shorten
 from deeploy.ir.kernel import Kernel
-from deeploy.planning.binding.kernels import closest, list_mismatches
+from deeploy.planning.binding.kernels import closest_needs, list_mismatches
 from deeploy.planning.candidates.candidate import Candidate, with_prefetch
 from deeploy.planning.candidates.instruction_cache import code_of, is_cached
 from deeploy.planning.cost import kernel_instance
@@ -154,7 +154,7 @@ class _Explanation:
         """What the kernel of another source on the same engine would need that misses least."""
         node, own = self.call.node, self.call.kernel
         others = [k for k in self.plan.target.kernels if (k.op, k.engine) == (node.op, own.engine) and k.source != own.source]
-        closest_kernel = closest([kernel for kernel in others if kernel not in fitting], node, own)
+        closest_kernel = closest_needs([kernel for kernel in others if kernel not in fitting], node, own)
         return f" Kernel {closest_kernel[0].name} would need {'; '.join(closest_kernel[1])}." if closest_kernel is not None else ""
 
     def rivals(self) -> list[Candidate]:

@@ -17,7 +17,7 @@ import onnx
 
 from deeploy.errors import UnsupportedError, UsageError, shorten, suggest
 from deeploy.frontend import import_model
-from deeploy.frontend.gradients import add_gradients, differentiate
+from deeploy.frontend.gradients import add_gradients, differentiate_node
 from deeploy.frontend.load import read_model
 from deeploy.frontend.lower.forms import OPERATORS
 from deeploy.frontend.states import LOSS, RATE
@@ -174,7 +174,7 @@ def _differentiate_loss(
         results = [known.get(y) for y in node.outputs]
         if moving.isdisjoint(node.operands) or not any(results):
             continue
-        for x, found in zip(node.inputs, differentiate(again.node(node), results), strict=False):
+        for x, found in zip(node.inputs, differentiate_node(again.node(node), results), strict=False):
             total = None if x is None or x not in moving else add_gradients(known.get(x), found)
             if x is not None and total is not None:
                 known[x] = total

@@ -19,11 +19,11 @@ VECTORS = 4  # windows that are multiplied by a filter together
 ON_STACK = 1024  # bytes of windows that need no memory of the arena
 
 
-_CONSTANTS = requantise.stored(requantise.upper)
+_CONSTANTS = requantise.stored(requantise.upper_words)
 
 
-def _macros(node: Node) -> dict[str, str]:
-    if requantise.upper(node) is None:
+def _list_macros(node: Node) -> dict[str, str]:
+    if requantise.upper_words(node) is None:
         return {}
     is_whole = (node.attrs["low"], node.attrs["high"]) == tuple(node.outputs[0].dtype.range)
     return {"REQUANT_UPPER": "upper", **({"CLIP_WHOLE": "whole"} if is_whole else {})}
@@ -33,31 +33,31 @@ def _macros_of_product(node: Node) -> dict[str, str]:
     a = node.operands[0]
     depth = -(-a.shape[-1] // 4) * 4
     is_widened = a.shape[-2] >= VECTORS and 8 * depth <= ON_STACK
-    return {**_macros(node), "WIDENED_ROWS": str(depth if is_widened else 0)}
+    return {**_list_macros(node), "WIDENED_ROWS": str(depth if is_widened else 0)}
 
 
 def _has_plain_rows(node: Node) -> bool:
     return not (int(node.attrs["a_zero_point"]) or int(node.attrs["b_zero_point"]) or node.attrs["trans_a"])
 
 
-def _depth(node: Node) -> int:
+def _filled_depth(node: Node) -> int:
     """Elements of a filter, filled up to whole words."""
     window = conv.window(node)
     return -(-window.channels * window.height * window.width // 4) * 4
 
 
-def _filters(array: np.ndarray, node: Node) -> np.ndarray:
+def _encode_filters(array: np.ndarray, node: Node) -> np.ndarray:
     rows = array.transpose(0, 2, 3, 1).reshape(len(array), -1)
-    return np.ascontiguousarray(np.pad(rows, ((0, 0), (0, _depth(node) - rows.shape[1]))))
+    return np.ascontiguousarray(np.pad(rows, ((0, 0), (0, _filled_depth(node) - rows.shape[1]))))
 
 
-def _windows(node: Node, tile: Mapping[str, Count]) -> int:
+def _window_bytes(node: Node, tile: Mapping[str, Count]) -> int:
     """Bytes of the windows of four positions in 16 bits, and of one in 8, where these are too many for the stack."""
-    needed = (2 * VECTORS + 1) * _depth(node)
+    needed = (2 * VECTORS + 1) * _filled_depth(node)
     return needed if needed > ON_STACK else 0
 
 
-def _copies(node: Node, tile: Mapping[str, Count]) -> Count:
+def _copy_bytes(node: Node, tile: Mapping[str, Count]) -> Count:
     """Bytes of the copies of a filter and of the rows under it, a word for four channels, and of where these rows lie."""
     window = conv.window(node)
     high, wide = ((extent - 1) * step + 1 for extent, step in zip((window.height, window.width), window.dilations, strict=True))
@@ -70,9 +70,9 @@ _CONV = GENERIC.kernel("conv2d_dot_grouped").variant(
     source="arm/arm_conv2d.c",
     types={"x": BYTES, "w": BYTES, "y": RESULTS},
     nest=conv.nest(lambda k, c, fh, fw: Map(k, *encoded("w_byte", of=[dim for e in (fh, fw, c) for dim in e.affine().dims()]))),
-    layouts={"w": Layout(_filters), **_CONSTANTS},
-    scratch={"windows": Scratch(_windows)},
-    macros=_macros,
+    layouts={"w": Layout(_encode_filters), **_CONSTANTS},
+    scratch={"windows": Scratch(_window_bytes)},
+    macros=_list_macros,
 )
 _PACKED = tuple(kernel for kernel in GENERIC.computing if kernel.packs)  # weights of few bits stay so in flash
 
@@ -83,8 +83,8 @@ KERNELS = (
         source="arm/arm_depthwise.c",
         types={"x": BYTES, "w": BYTES, "y": RESULTS},
         layouts=_CONSTANTS,
-        scratch={"words": Scratch(_copies)},
-        macros=lambda node: {**_macros(node), "FILTER_WIDTH": str(conv.window(node).width)},
+        scratch={"words": Scratch(_copy_bytes)},
+        macros=lambda node: {**_list_macros(node), "FILTER_WIDTH": str(conv.window(node).width)},
     ),
     _CONV.variant("arm_conv2d", (conv.is_dense, "one group"), tiling=Tiling(whole=("c", "fh", "fw"))),
     _CONV,

@@ -20,15 +20,15 @@ LANES = 4  # outputs that are requantised together
 TAPS = 4  # rows and columns of the stored filters of depthwise convolutions
 
 
-def _constants(node: Node) -> tuple[np.ndarray, np.ndarray] | None:
-    return requantise.words(node) if node.outputs[0].dtype in _BYTES else None
+def _encode_constants(node: Node) -> tuple[np.ndarray, np.ndarray] | None:
+    return requantise.narrow_words(node) if node.outputs[0].dtype in _BYTES else None
 
 
-def _macros(node: Node) -> dict[str, str]:
-    return {"REQUANT_WORDS": "words"} if _constants(node) else {}
+def _list_macros(node: Node) -> dict[str, str]:
+    return {"REQUANT_WORDS": "words"} if _encode_constants(node) else {}
 
 
-def _windows(node: Node, tile: Mapping[str, Count]) -> int:
+def _window_bytes(node: Node, tile: Mapping[str, Count]) -> int:
     """Bytes of a window; none where it is a pixel, which is read in place."""
     window = conv.window(node)
     is_pixel = window.height == window.width == 1 and not any(window.pads)
@@ -41,19 +41,19 @@ def _is_small(node: Node) -> bool:
     return conv.is_depthwise(node) and is_inside and window.dilations == (1, 1) and window.strides[0] <= 2
 
 
-def _filters(array: np.ndarray, node: Node) -> np.ndarray:
+def _encode_filters(array: np.ndarray, node: Node) -> np.ndarray:
     """[K, 16]: column after column of four bytes, those of the rows."""
     stored = np.zeros((len(array), TAPS, TAPS), array.dtype)
     stored[:, : array.shape[3], : array.shape[2]] = array[:, 0].transpose(0, 2, 1)
     return stored.reshape(len(array), -1)
 
 
-def _words(node: Node, tile: Mapping[str, Count]) -> Count:
+def _word_bytes(node: Node, tile: Mapping[str, Count]) -> Count:
     """Bytes of a word for every column under a row of outputs, whose number is a multiple of four."""
     return 4 * (((tile["ow"] + LANES - 1) // LANES * LANES - 1) * conv.window(node).strides[1] + TAPS)
 
 
-_CONSTANTS = requantise.stored(_constants)
+_CONSTANTS = requantise.stored(_encode_constants)
 _CONV = GENERIC.kernel("conv2d_dot_grouped").variant(
     "helium_conv2d_grouped",
     accepts=GENERIC.kernel("conv2d_grouped").accepts,
@@ -61,8 +61,8 @@ _CONV = GENERIC.kernel("conv2d_dot_grouped").variant(
     struct="arm_conv2d",
     types={"x": _BYTES, "w": _BYTES, "y": RESULTS},
     layouts=_CONSTANTS,
-    scratch={"windows": Scratch(_windows)},
-    macros=_macros,
+    scratch={"windows": Scratch(_window_bytes)},
+    macros=_list_macros,
 )
 
 KERNELS = (
@@ -74,9 +74,9 @@ KERNELS = (
         struct="arm_depthwise",
         types={"x": _BYTES, "w": _BYTES, "y": RESULTS},
         nest=conv.depthwise_nest(lambda k, fh, fw: Map(k, *encoded("w_byte", of=[dim for e in (fh, fw) for dim in e.affine().dims()]))),
-        layouts={"w": Layout(_filters), **_CONSTANTS},
-        scratch={"words": Scratch(_words)},
-        macros=_macros,
+        layouts={"w": Layout(_encode_filters), **_CONSTANTS},
+        scratch={"words": Scratch(_word_bytes)},
+        macros=_list_macros,
     ),
     _CONV.variant("helium_conv2d", (conv.is_dense, "one group"), tiling=Tiling(whole=("c", "fh", "fw"))),
     _CONV,
@@ -86,7 +86,7 @@ KERNELS = (
         struct="matmul_dot",
         types={"a": _BYTES, "b": _BYTES, "y": RESULTS},
         layouts=_CONSTANTS,
-        macros=_macros,
+        macros=_list_macros,
     ),
     GENERIC.kernel("scaled_sum").variant(
         "helium_sum", source="arm/helium_sum.c", struct="scaled_sum", types=dict.fromkeys(("a", "b", "y"), _BYTES)

@@ -11,17 +11,17 @@ DENSE: Need = (conv.is_dense, "one group")
 WEIGHTS = types("s8", "u8", "s16")  # of inner products with bytes
 
 
-def _long(node: Node) -> bool:
+def _is_long(node: Node) -> bool:
     """Whether a window holds enough elements for inner products to pay."""
     w = node.inputs[1]
     return w is not None and w.elements // w.shape[0] >= LONG
 
 
-def _reduction(operator: Operator, name: str, operation: str) -> Kernel:
+def _declare_reduction(operator: Operator, name: str, operation: str) -> Kernel:
     return operator.kernel(name, "portable/reduce.c", settings=lambda node: {"operation": f"REDUCE_{operation}"})
 
 
-def _wide(kernel: Kernel) -> Kernel:
+def _widen_kernel(kernel: Kernel) -> Kernel:
     """The same on elements of 64 bits."""
     elements = dict.fromkeys(kernel.types, types("s64"))
     return kernel.variant(f"{kernel.name}_wide", types=elements, epilogues=((),), macros=lambda _: {"WIDE": "wide"})
@@ -31,11 +31,11 @@ def _integer_mean(node: Node) -> dict[str, str]:
     return {"operation": "REDUCE_SHIFT_MEAN" if reduce.is_shifted_mean(node) else "REDUCE_INTEGER_MEAN"}
 
 
-def _sum(node: Node) -> dict[str, str]:
+def _declare_sum(node: Node) -> dict[str, str]:
     return {"SUM": "real" if node.outputs[0].dtype.is_float else "whole"}
 
 
-def _better(node: Node) -> dict[str, str]:
+def _is_better(node: Node) -> dict[str, str]:
     return {"BETTER": ("less" if node.attrs["smallest"] else "greater") + ("_or_equal" if node.attrs["last"] else "")}
 
 
@@ -43,7 +43,7 @@ _ALL = Tiling(whole=("k", "c", "fh", "fw"))  # groups are not cut
 _GROUPED = conv.CONV.kernel("conv2d_grouped", "portable/conv2d.c", tiling=_ALL, cores=("oh", "ow"), **conv.OUTPUTS_LAST)
 _DOT_GROUPED = _GROUPED.variant(
     "conv2d_dot_grouped",
-    (_long, f"a window of at least {LONG} elements"),
+    (_is_long, f"a window of at least {LONG} elements"),
     source="portable/conv2d_dot.c",
     types={"x": BYTES, "w": WEIGHTS},
     **conv.OUTPUTS_FIRST,
@@ -73,11 +73,11 @@ def _sums_of_blocks(node: Node) -> dict[str, str]:
 _BLOCKS = blocks.BLOCK_MATMUL.kernel("block_matmul", "portable/block_matmul.c", macros=_sums_of_blocks)
 
 _REDUCTIONS = (
-    _reduction(reduce.REDUCE_SUM, "reduce_sum", "SUM"),
-    _reduction(reduce.REDUCE_MAX, "reduce_max", "MAX"),
-    _reduction(reduce.REDUCE_MIN, "reduce_min", "MIN"),
+    _declare_reduction(reduce.REDUCE_SUM, "reduce_sum", "SUM"),
+    _declare_reduction(reduce.REDUCE_MAX, "reduce_max", "MAX"),
+    _declare_reduction(reduce.REDUCE_MIN, "reduce_min", "MIN"),
 )
-_PRODUCT = _reduction(reduce.REDUCE_PRODUCT, "reduce_prod", "PRODUCT")
+_PRODUCT = _declare_reduction(reduce.REDUCE_PRODUCT, "reduce_prod", "PRODUCT")
 _ON_BOTH = (
     _GROUPED.variant("conv2d", DENSE, tiling=conv.CONV.usual["tiling"], strided={"x": 1, "y": 1, "w": 1}, cores=("oh", "ow", "k")),
     _DEPTHWISE,
@@ -116,18 +116,18 @@ KERNELS: tuple[Kernel, ...] = (
     _MATMUL.variant("matmul_dot", source="portable/matmul_dot.c", types={"a": BYTES, "b": WEIGHTS}, **matmul.ROWS_LAST),
     *_ON_BOTH,
     *map(on_floats, _ON_BOTH),
-    *map(_wide, (*_REDUCTIONS, _PRODUCT, _MATMUL)),
+    *map(_widen_kernel, (*_REDUCTIONS, _PRODUCT, _MATMUL)),
     bands.BAND_MATMUL.kernel("band_matmul", "portable/band_matmul.c"),
     interpolate.INTERPOLATE.kernel("interpolate", "portable/interpolate.c"),
     pool.MAX_POOL.kernel("maxpool2d", "portable/maxpool2d.c", cores=("oh", "ow", "c")),
     reduce.INTEGER_MEAN.kernel("integer_mean", "portable/reduce.c", settings=_integer_mean),
     residual.RESIDUAL_SUM.kernel("residual_sum", "portable/residual_sum.c"),
-    on_floats(_reduction(reduce.REDUCE_MEAN, "reduce_mean", "MEAN")),
+    on_floats(_declare_reduction(reduce.REDUCE_MEAN, "reduce_mean", "MEAN")),
     on_floats(_PRODUCT),
     _PRODUCT.variant("reduce_prod", types=dict.fromkeys(("x", "y"), types("s32"))),
-    scan.RUNNING_SUM.kernel("running_sum", "portable/running_sum.c", macros=_sum),
+    scan.RUNNING_SUM.kernel("running_sum", "portable/running_sum.c", macros=_declare_sum),
     scan.THRESHOLDS.kernel("thresholds", "portable/thresholds.c"),
     fourier.REAL_FOURIER.kernel("real_fourier", "portable/real_fourier.c"),
     fourier.FIXED_FOURIER.kernel("fixed_fourier", "portable/fixed_fourier.c"),
-    reduce.ARG_EXTREME.kernel("arg_extreme", "portable/arg_extreme.c", macros=_better),
+    reduce.ARG_EXTREME.kernel("arg_extreme", "portable/arg_extreme.c", macros=_is_better),
 )

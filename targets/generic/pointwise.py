@@ -42,15 +42,15 @@ def c_function(name: str) -> str:
     return _C_FUNCTIONS.get(name, name)
 
 
-def _function(node: Node) -> Mapping[str, str]:
+def _declare_function(node: Node) -> Mapping[str, str]:
     return {"FUNCTION": c_function(node.attrs["function"])}
 
 
-def _floats(kernel: Kernel) -> Kernel:
+def _declare_floats(kernel: Kernel) -> Kernel:
     return kernel.variant(kernel.name, types=dict.fromkeys(("a", "b", "y"), FLOAT), epilogues=((), ("clamp",)))
 
 
-def _binary(operator: Operator) -> Kernel:
+def _declare_binary(operator: Operator) -> Kernel:
     name = operator.name.lower()
     return operator.kernel(name, "portable/binary.c", settings=lambda node: {"operation": f"BINARY_{name.upper()}"})
 
@@ -62,11 +62,11 @@ def _sum_form(node: Node) -> dict[str, str]:
     return {"SUM_NARROW": variant("narrow", form.form == "narrow"), "SUM_HALVES": variant("halves", form.form == "halves")}
 
 
-_BINARY = tuple(map(_binary, (ew.ADD, ew.SUB, ew.MUL, ew.DIV)))
+_BINARY = tuple(map(_declare_binary, (ew.ADD, ew.SUB, ew.MUL, ew.DIV)))
 
 KERNELS: tuple[Kernel, ...] = (
     *_BINARY[:3],
-    *map(_floats, _BINARY),
+    *map(_declare_floats, _BINARY),
     ew.SCALED_ADD.kernel(
         "scaled_sum",
         "portable/scaled_sum.c",
@@ -81,7 +81,7 @@ KERNELS: tuple[Kernel, ...] = (
     ew.DEQUANTIZE.kernel("dequantize", "portable/dequantize.c"),
     dynamic.SCALE.kernel("dynamic_scale", "portable/dynamic_scale.c"),
     ew.CLIP.kernel("clip", "portable/clip.c"),
-    ew.UNARY.kernel("unary", "portable/unary.c", macros=_function),
+    ew.UNARY.kernel("unary", "portable/unary.c", macros=_declare_function),
     ew.COPY.kernel("copy", "portable/copy.c"),
     ew.CAST.kernel("cast", "portable/copy.c"),
     movement.PAD.kernel("pad", "portable/pad.c"),

@@ -14,38 +14,38 @@ GENERIC = load("generic")
 RESULTS = types("s8", "u8", "s32")
 
 
-def _constants(node: Node) -> tuple[np.ndarray, np.ndarray] | None:
-    return requantise.words(node) if node.outputs[0].dtype in BYTES else None
+def _encode_constants(node: Node) -> tuple[np.ndarray, np.ndarray] | None:
+    return requantise.narrow_words(node) if node.outputs[0].dtype in BYTES else None
 
 
-def _macros(node: Node) -> dict[str, str]:
-    return {"REQUANT_WORDS": "words"} if _constants(node) else {}
+def _list_macros(node: Node) -> dict[str, str]:
+    return {"REQUANT_WORDS": "words"} if _encode_constants(node) else {}
 
 
 def _has_plain_rows(node: Node) -> bool:
     return not (int(node.attrs["a_zero_point"]) or int(node.attrs["b_zero_point"]) or node.attrs["trans_a"])
 
 
-def _vector(kernel: Kernel, name: str, x: str, w: str) -> Kernel:
+def _declare_vector(kernel: Kernel, name: str, x: str, w: str) -> Kernel:
     """A kernel of bytes that takes what a portable one takes."""
     return kernel.variant(
         f"rvv_{kernel.name}",
         source=f"rvv/rvv_{name}.c",
         struct=kernel.argument,
         types={x: BYTES, w: BYTES, "y": RESULTS},
-        layouts=requantise.stored(_constants),
-        macros=_macros,
+        layouts=requantise.stored(_encode_constants),
+        macros=_list_macros,
     )
 
 
 _PACKED = tuple(kernel for kernel in GENERIC.computing if kernel.packs)
-_MATMUL = _vector(GENERIC.kernel("matmul"), "matmul", "a", "b")
+_MATMUL = _declare_vector(GENERIC.kernel("matmul"), "matmul", "a", "b")
 
 KERNELS = (
     *_PACKED,
-    _vector(GENERIC.kernel("depthwise2d"), "depthwise", "x", "w"),
-    _vector(GENERIC.kernel("conv2d"), "conv2d", "x", "w"),
-    _vector(GENERIC.kernel("conv2d_grouped"), "conv2d", "x", "w"),
+    _declare_vector(GENERIC.kernel("depthwise2d"), "depthwise", "x", "w"),
+    _declare_vector(GENERIC.kernel("conv2d"), "conv2d", "x", "w"),
+    _declare_vector(GENERIC.kernel("conv2d_grouped"), "conv2d", "x", "w"),
     _MATMUL.variant(
         _MATMUL.name,
         (_has_plain_rows, "rows of a, and zero points that are constants of the epilogue"),

@@ -44,26 +44,26 @@ def _few_rows(*per_element: str) -> Callable[[Node], Nest]:
     return declare
 
 
-def _largest(node: Node) -> int:
+def _largest_sum(node: Node) -> int:
     table = node.inputs[1]
     assert table is not None and table.data is not None
     return int(table.data.max(initial=0))
 
 
-def _numerator(node: Node) -> int:
+def _largest_numerator(node: Node) -> int:
     """The largest numerator of a softmax's quotients."""
-    return _largest(node) * int(node.attrs["levels"])
+    return _largest_sum(node) * int(node.attrs["levels"])
 
 
-def _softmax(node: Node) -> dict[str, str]:
+def _softmax_macros(node: Node) -> dict[str, str]:
     """How quotients are made, and whether they may leave the limits."""
     attrs = node.attrs
     low, high = attrs["zero_point"], attrs["zero_point"] + attrs["levels"]
-    length = (2 * _largest(node) * rows.columns(node)).bit_length()
+    length = (2 * _largest_sum(node) * rows.columns(node)).bit_length()
     is_rounded = bool(attrs.get("rounded", True))
     return {
         "ROUNDED": variant("rounded", is_rounded),
-        "CORRECTED": variant("corrected", not is_rounded and _numerator(node).bit_length() + 2 * length >= 64),
+        "CORRECTED": variant("corrected", not is_rounded and _largest_numerator(node).bit_length() + 2 * length >= 64),
         "CLIPPED": variant("clipped", low < attrs["low"] or high > attrs["high"]),
     }
 
@@ -83,12 +83,12 @@ def _short_rows(node: Node) -> bool:
     return bool(most << 2 * node.attrs["fraction"] <= 2**58)
 
 
-def _product(node: Node) -> dict[str, str]:
+def _product_macros(node: Node) -> dict[str, str]:
     has_zeros = bool(node.attrs["a_zero_point"] or node.attrs["b_zero_point"])
-    return {**_sum(node), "PRODUCT": variant("product", True), "ZERO_POINTS": variant("zeros", has_zeros)}
+    return {**_sum_macros(node), "PRODUCT": variant("product", True), "ZERO_POINTS": variant("zeros", has_zeros)}
 
 
-def _sum(node: Node) -> dict[str, str]:
+def _sum_macros(node: Node) -> dict[str, str]:
     return {"OPERANDS": "2", "PRODUCT": variant("", False), "ZERO_POINTS": variant("", False), **forms.macros(node)}
 
 
@@ -111,7 +111,7 @@ def _mean_macros(node: Node) -> dict[str, str]:
     return {**forms.macros(node), "IS_POWER": variant("power", is_whole and 1 < taps <= 64 and taps & (taps - 1) == 0)}
 
 
-def _terms(node: Node) -> bool:
+def _term_macros(node: Node) -> bool:
     """Whether there are two terms or more of 32 bits, and few axes of results."""
     x = node.inputs[0]
     return x is not None and x.dtype is DType.INT32 and x.shape[0] > 1 and sum(size > 1 for size in x.shape[1:]) <= AXES
@@ -124,17 +124,17 @@ def _has_form(node: Node) -> bool:
 
 def _adds_terms(node: Node) -> bool:
     """Whether the terms lie along the first axis, and their sum is requantised in 32 bits, or kept."""
-    if node.attrs["axes"] != (0,) or not _terms(node):
+    if node.attrs["axes"] != (0,) or not _term_macros(node):
         return False
     return _has_form(node) if node.epilogue else node.outputs[0].dtype not in BYTES
 
 
-def _joins(node: Node) -> bool:
-    form = scaled.of_node(node) if _terms(node) and _has_form(node) else None
+def _join_macros(node: Node) -> bool:
+    form = scaled.of_node(node) if _term_macros(node) and _has_form(node) else None
     return form is not None and form.form == "narrow"
 
 
-def _rotation(node: Node) -> dict[str, str]:
+def _rotation_macros(node: Node) -> dict[str, str]:
     """The forms of a rotation's products and of their sum, and which limits are those of a type."""
     words = rotate.in_words(node)
     assert words is not None
@@ -159,7 +159,7 @@ def _pairs_bytes(node: Node) -> bool:
     return node.attrs["function"] in (*COMPARISONS, "max", "min", "bit_and", "bit_or", "bit_xor")
 
 
-def _reduction(name: str, reduction: str) -> Kernel:
+def _declare_reduction(name: str, reduction: str) -> Kernel:
     """A sum, mean, maximum or minimum of bytes."""
 
     def macros(node: Node) -> dict[str, str]:
@@ -193,7 +193,7 @@ def _of_bytes(name: str, *operands: str) -> Kernel:
     )
 
 
-def _norm(name: str, accepted: frozenset[DType], *per_element: str) -> Kernel:
+def _norm_macros(name: str, accepted: frozenset[DType], *per_element: str) -> Kernel:
     return GENERIC.kernel(f"integer_{name}_norm").variant(
         f"pulp_{name}_norm",
         (_short_products, "constant weights, sums of 32 bits and products of 29"),
@@ -205,7 +205,7 @@ def _norm(name: str, accepted: frozenset[DType], *per_element: str) -> Kernel:
 
 
 SUMS_OF_TWO: tuple[Kernel, ...] = (
-    _of_bytes("add", "a", "b").variant("pulp_add", ONE_FACTOR, source="pulp/pulp_scale.c", macros=_sum),
+    _of_bytes("add", "a", "b").variant("pulp_add", ONE_FACTOR, source="pulp/pulp_scale.c", macros=_sum_macros),
     _of_bytes("requant_add", "a", "b").variant(
         "pulp_requant_add",
         (_operands_in_32_bits, "operands requantised in 32 bits, and one multiplier for the sum"),
@@ -225,12 +225,12 @@ NORMS: tuple[Kernel, ...] = (
         macros=lambda node: {"CENTRED": variant("centred", bool(node.attrs["centred"])), **forms.macros(node)},
         settings=forms.settings,
     ),
-    _norm("layer", BYTES, "weight", "bias"),
-    _norm("rms", types("s8"), "weight"),
+    _norm_macros("layer", BYTES, "weight", "bias"),
+    _norm_macros("rms", types("s8"), "weight"),
 )
 KERNELS: tuple[Kernel, ...] = (
     *SUMS_OF_TWO,
-    _of_bytes("mul", "a", "b").variant("pulp_mul", ONE_FACTOR, source="pulp/pulp_scale.c", macros=_product),
+    _of_bytes("mul", "a", "b").variant("pulp_mul", ONE_FACTOR, source="pulp/pulp_scale.c", macros=_product_macros),
     _of_bytes("requant_shift", "x").variant(
         "pulp_requant_shift",
         ONE_FACTOR,
@@ -273,7 +273,10 @@ KERNELS: tuple[Kernel, ...] = (
         layouts=forms.WITHOUT_BIAS,
         settings=forms.settings,
     ),
-    *(_reduction(*each) for each in (("reduce_sum", "SUM"), ("reduce_max", "MAX"), ("reduce_min", "MIN"), ("integer_mean", "MEAN"))),
+    *(
+        _declare_reduction(*each)
+        for each in (("reduce_sum", "SUM"), ("reduce_max", "MAX"), ("reduce_min", "MIN"), ("integer_mean", "MEAN"))
+    ),
     GENERIC.kernel("pairwise").variant(
         "pulp_pairwise",
         (_pairs_bytes, "a function of bytes that has an instruction"),
@@ -293,7 +296,7 @@ KERNELS: tuple[Kernel, ...] = (
     ),
     GENERIC.kernel("residual_sum").variant(
         "pulp_residual_sum",
-        (_joins, "two terms or more, few axes, constant factors, and both stages in 32 bits"),
+        (_join_macros, "two terms or more, few axes, constant factors, and both stages in 32 bits"),
         source="pulp/pulp_residual_sum.c",
         overwrites=(),  # elements may be computed twice
         macros=forms.residual_macros,
@@ -313,14 +316,14 @@ KERNELS: tuple[Kernel, ...] = (
         source="pulp/pulp_softmax.c",
         nest=_few_rows(),
         cores=FEW_ROWS,
-        macros=_softmax,
-        settings=lambda node: {"bits": _numerator(node).bit_length()},
+        macros=_softmax_macros,
+        settings=lambda node: {"bits": _largest_numerator(node).bit_length()},
     ),
     GENERIC.kernel("rotate").variant(
         "pulp_rotate",
         (lambda node: rotate.in_words(node) is not None, "products and sums that have a form in 32 bits"),
         source="pulp/pulp_rotate.c",
-        macros=_rotation,
+        macros=_rotation_macros,
     ),
     *NORMS,
     *(fuse_kernels(first, second) for first in SUMS_OF_TWO for second in NORMS),

@@ -20,22 +20,22 @@ def _per_channel(array: np.ndarray, node: Node) -> np.ndarray:
 def of_all(node: Node) -> staircase.StaircaseRequantisation | None:
     """The requantisation of a node in 32 bits whose channels all have one factor and one summand."""
     form = requantise.of_node(node)
-    if form is None or form.form == "wide" or _differ(form.mul) or _differ(form.add):
+    if form is None or form.form == "wide" or _are_different(form.mul) or _are_different(form.add):
         return None
     return form
 
 
-def _differ(array: np.ndarray) -> bool:
+def _are_different(array: np.ndarray) -> bool:
     """Whether numbers are not all the same one."""
     return not array.size or bool(np.ptp(array))
 
 
-def _mul(array: np.ndarray, node: Node) -> np.ndarray:
+def _encode_mul(array: np.ndarray, node: Node) -> np.ndarray:
     form = requantise.of_node(node)
     return array if form is None else form.mul
 
 
-def _add(array: np.ndarray, node: Node) -> np.ndarray:
+def _encode_add(array: np.ndarray, node: Node) -> np.ndarray:
     form = requantise.of_node(node)
     return array if form is None else form.add
 
@@ -44,8 +44,8 @@ def _add(array: np.ndarray, node: Node) -> np.ndarray:
 IN_THE_CALL: Mapping[str, Layout] = {"mul": Layout(lambda array, node: None), "add": Layout(lambda array, node: None)}
 PER_CHANNEL: Mapping[str, Layout] = {
     "bias": Layout(_per_channel),
-    "mul": Layout(lambda array, node: _per_channel(_mul(array, node), node) if of_all(node) is None else None),
-    "add": Layout(lambda array, node: _per_channel(_add(array, node), node) if of_all(node) is None else None),
+    "mul": Layout(lambda array, node: _per_channel(_encode_mul(array, node), node) if of_all(node) is None else None),
+    "add": Layout(lambda array, node: _per_channel(_encode_add(array, node), node) if of_all(node) is None else None),
 }
 # The same where a bias is part of the summands.
 WITHOUT_BIAS: Mapping[str, Layout] = {**PER_CHANNEL, "bias": Layout(lambda array, node: None)}
@@ -110,7 +110,7 @@ def residual_macros(node: Node) -> dict[str, str]:
 FIELDS = ("bias", "mul", "add", "table", "bias_step", "mul_step", "add_step", "shift", "low", "high")  # of struct pulp_epilogue
 
 
-def _complete(fields: Mapping[str, object]) -> str:
+def _complete_initialiser(fields: Mapping[str, object]) -> str:
     """The initialiser with all fields: where some are left out, compilers clear the whole structure of arguments by a call first."""
     return "{" + ", ".join(f".{name} = {fields.get(name, 0)}" for name in FIELDS) + "}"
 
@@ -124,4 +124,4 @@ def settings(node: Node) -> dict[str, Any]:
     if form is not None and form.form != "wide":
         fields |= {"limit": form.limit or 0, "left": form.left, "bits": form.bits, "shift": form.shift}
     text = "{" + ", ".join(f".{name} = {value}" for name, value in fields.items()) + "}"
-    return {"requantisation": text, "complete": _complete, "per_channel": form is not None and shared is None}
+    return {"requantisation": text, "complete": _complete_initialiser, "per_channel": form is not None and shared is None}

@@ -45,32 +45,32 @@ def _is_pointwise(node: Node) -> bool:
     return window.groups == 1 and (window.height, window.width) == (1, 1) and not any(window.pads)
 
 
-def _depth(node: Node) -> int:
+def _filled_depth(node: Node) -> int:
     window = conv.window(node)
     return window.channels * window.height * window.width
 
 
-def _gathers(node: Node, windows: int) -> bool:
+def _can_gather(node: Node, windows: int) -> bool:
     """Whether so many windows for every core are short enough."""
-    return CORES * windows * _depth(node) <= GATHERED
+    return CORES * windows * _filled_depth(node) <= GATHERED
 
 
 def _gathers_row(node: Node) -> bool:
     """The same of as many windows as a row of the output has, up to four."""
-    return _gathers(node, min(ROWS, node.outputs[0].shape[2]))
+    return _can_gather(node, min(ROWS, node.outputs[0].shape[2]))
 
 
 def _pitch(node: Node) -> int:
     """Bytes of a window, filled up to whole words."""
-    return -(-_depth(node) // 4) * 4
+    return -(-_filled_depth(node) // 4) * 4
 
 
 def _is_filled(node: Node) -> bool:
     """Whether every core copies the filters of gathered windows, filled up to whole words."""
-    return _pitch(node) != _depth(node) and _pitch(node) * node.outputs[0].shape[-1] <= FILLED
+    return _pitch(node) != _filled_depth(node) and _pitch(node) * node.outputs[0].shape[-1] <= FILLED
 
 
-def _runs(node: Node) -> bool:
+def _has_runs(node: Node) -> bool:
     """Whether rows of taps are dense runs of whole words, which products read in an image."""
     window = conv.window(node)
     return window.channels % 4 == 0 and window.dilations[1] == 1
@@ -80,7 +80,7 @@ def _whole_words(count: Count) -> Count:
     return (count + 3) // 4 * 4 + SKEW
 
 
-def _patch(room: int) -> Scratch:
+def _patch_scratch(room: int) -> Scratch:
     """Where every core copies a part of an image: what ``room`` positions side by side see, or more where it is short."""
 
     def size(node: Node, tile: Mapping[str, Count]) -> Count:
@@ -101,7 +101,7 @@ def _slots(node: Node, room: int) -> int:
     return max(room, WINDOWS // _pitch(node) // ROWS * ROWS) if room == ROWS else room
 
 
-def _windows(room: int, is_used: Callable[[Node], bool] = lambda node: not _runs(node)) -> Scratch:
+def _window_scratch(room: int, is_used: Callable[[Node], bool] = lambda node: not _has_runs(node)) -> Scratch:
     """What every core gathers windows in."""
 
     def size(node: Node, tile: Mapping[str, Count]) -> Count:
@@ -113,13 +113,13 @@ def _windows(room: int, is_used: Callable[[Node], bool] = lambda node: not _runs
 FILLED_UP = Scratch(lambda node, tile: _pitch(node) * tile["k"] + SKEW if _is_filled(node) else 0, CORES)
 
 
-def _gathering(room: int, fills: bool = False, bits: int = 8) -> Callable[[Node], dict[str, Any]]:
+def _gathering_settings(room: int, fills: bool = False, bits: int = 8) -> Callable[[Node], dict[str, Any]]:
     """What the template is told of windows: how many are gathered together, how long they are, and of how many bits elements of the
     filters are.
     """
 
     def settings(node: Node) -> dict[str, Any]:
-        row = _pitch(node) if fills and _is_filled(node) else _depth(node)
+        row = _pitch(node) if fills and _is_filled(node) else _filled_depth(node)
         return {**forms.settings(node), "slots": _slots(node, room), "pitch": _pitch(node), "row": row, "w_row": row * bits // 8}
 
     return settings
@@ -138,12 +138,12 @@ def _product_macros(node: Node, *held: str) -> dict[str, str]:
 
 def _pixel_macros(node: Node, *held: str) -> dict[str, str]:
     """The same with rows that may end within a word."""
-    return _product_macros(node, *held, "rest" if _depth(node) % 4 else "")
+    return _product_macros(node, *held, "rest" if _filled_depth(node) % 4 else "")
 
 
 def _window_macros(node: Node) -> dict[str, str]:
     """How windows are read."""
-    return _product_macros(node, "runs") if _runs(node) else _pixel_macros(node, "gathered")
+    return _product_macros(node, "runs") if _has_runs(node) else _pixel_macros(node, "gathered")
 
 
 def _filling_macros(node: Node) -> dict[str, str]:
@@ -208,8 +208,8 @@ _GROUPED = GENERIC.kernel("conv2d_dot_grouped").variant(
     types={"x": BYTES, "w": types("s8"), "y": INTEGERS},
     layouts=forms.PER_CHANNEL,
     macros=_window_macros,
-    scratch={"patch": _patch(ROWS), "windows": _windows(ROWS)},
-    settings=_gathering(ROWS),
+    scratch={"patch": _patch_scratch(ROWS), "windows": _window_scratch(ROWS)},
+    settings=_gathering_settings(ROWS),
 )
 _SHARED = _GROUPED.variant("pulp_conv2d_dense", accepts=_ACCEPTS, tiling=_FOUR, cores=("oh", "ow", "k"))
 _SMALL = _SHARED.variant(
@@ -218,7 +218,7 @@ _SMALL = _SHARED.variant(
     tiling=Tiling(whole=_FOUR.whole, multiple={"k": 4 * CORES}),
     scratch={**_SHARED.scratch, "filled": FILLED_UP},
     macros=_filling_macros,
-    settings=_gathering(ROWS, fills=True),
+    settings=_gathering_settings(ROWS, fills=True),
 )
 
 
@@ -226,9 +226,9 @@ def _few_windows(name: str, room: int, words: str) -> Kernel:
     """A convolution that computes so many positions together."""
     return _SHARED.variant(
         name,
-        (lambda node: conv.is_dense(node) and _gathers(node, room), f"one group, windows of which {words}"),
-        scratch={"patch": _patch(room), "windows": _windows(room)},
-        settings=_gathering(room),
+        (lambda node: conv.is_dense(node) and _can_gather(node, room), f"one group, windows of which {words}"),
+        scratch={"patch": _patch_scratch(room), "windows": _window_scratch(room)},
+        settings=_gathering_settings(room),
     )
 
 
@@ -237,13 +237,13 @@ def _is_3x3(node: Node) -> bool:
     return (window.height, window.width, *window.dilations) == (3, 3, 1, 1) and max(window.strides) <= 2
 
 
-def _columns(node: Node, tile: Mapping[str, Count]) -> Count:
+def _column_scratch(node: Node, tile: Mapping[str, Count]) -> Count:
     """Bytes in which a core keeps columns of four channels under pairs of rows: all of a small image, or some pairs."""
     high, wide = conv.window(node).strides
     return 16 * high * np.minimum(COLUMNS // high, ((tile["ow"] - 1) * wide + 3) * (-(-tile["oh"] // 2)))
 
 
-def _turned(node: Node, tile: Mapping[str, Count]) -> Count:
+def _turned_scratch(node: Node, tile: Mapping[str, Count]) -> Count:
     """Bytes in which a core turns columns, at least four, into rows of whole words."""
     pitch = -(-tile["k"] // 4) * 4
     return pitch * np.clip(-(-tile["n"] // 4), 1, np.maximum(1, TURNED // pitch // 4)) * 4
@@ -254,14 +254,14 @@ def _varying_macros(node: Node, *held: str) -> dict[str, str]:
     return _product_macros(node, *held, "rest", "varies")
 
 
-def _group(bits: int) -> int:
+def _group_size(bits: int) -> int:
     """How many elements of so many bits are whole words, each of whose bytes holds whole elements of its lane."""
     return 4 * math.lcm(8, bits) // bits
 
 
 def _in_words(kernel: Kernel, name: str, operand: str, bits: int) -> Kernel:
     """A kernel on a constant of so many bits, in words whose bytes are lanes of elements."""
-    layout, group = kernel.layouts.get(operand, Layout(lambda array, node: array)), _group(bits)
+    layout, group = kernel.layouts.get(operand, Layout(lambda array, node: array)), _group_size(bits)
 
     def has_whole_words(node: Node) -> bool:
         """Whether rows end with a word of elements, and what accumulators hold fits into 32 bits."""
@@ -273,7 +273,7 @@ def _in_words(kernel: Kernel, name: str, operand: str, bits: int) -> Kernel:
     return kernel.variant(name, needs, types={operand: types(f"s{bits}", f"u{bits}")}, layouts={operand: replace(layout, lanes=4)})
 
 
-def _sums(dim: str) -> Scratch:
+def _sum_scratch(dim: str) -> Scratch:
     """What every core adds up the rows of a in, or the columns of b."""
     return Scratch(lambda node, tile: 4 * tile[dim], CORES)
 
@@ -310,7 +310,7 @@ _MATMUL_COLUMNS = _MATMUL_ROWS.variant(
     accepts=_MATMUL_ANY.accepts,
     needs=(_is_product(False, False), f"{_ROWS_AND_COLUMNS}, {SIMD}"),
     source="pulp/pulp_matmul_columns.c",
-    scratch={"turned": Scratch(_turned, CORES)},
+    scratch={"turned": Scratch(_turned_scratch, CORES)},
     cores=("b0", "b1", "b2", "b3", "n", "m"),  # cores that share b would all turn it
 )
 
@@ -322,7 +322,7 @@ def _with_zeros(kernel: Kernel, is_transposed: bool) -> Kernel:
         accepts=_MATMUL_ANY.accepts,
         needs=(_is_product(is_transposed, True), f"{_ROWS_OF_BOTH if is_transposed else _ROWS_AND_COLUMNS}, {SIMD_WITH_ZEROS}"),
         macros=lambda node: _varying_macros(node, "zeros"),
-        scratch={**kernel.scratch, "row_sums": _sums("m"), "column_sums": _sums("n")},
+        scratch={**kernel.scratch, "row_sums": _sum_scratch("m"), "column_sums": _sum_scratch("n")},
         cores=_MATMUL_COLUMNS.cores,  # cores that share b would all add it up
     )
 
@@ -350,7 +350,7 @@ _MATMUL = GENERIC.kernel("matmul_dot").variant(
 )
 
 
-def _accumulators(*dims: str) -> Scratch:
+def _accumulator_scratch(*dims: str) -> Scratch:
     """The sums of a tile's outputs."""
     return Scratch(lambda node, tile: 4 * math.prod(tile[dim] for dim in dims))
 
@@ -368,17 +368,17 @@ _MATMUL_SUMS = _MATMUL.variant(
     source="pulp/pulp_matmul_sums.c",
     nest=accumulated(matmul.nest("rows"), "k"),
     tiling=Tiling(multiple={"n": 4, "k": 4}),
-    scratch={SUMS: _accumulators("m", "n")},
+    scratch={SUMS: _accumulator_scratch("m", "n")},
     macros=lambda node: _varying_macros(node) if _row_macros(node)["DEPTH_REST"] else _product_macros(node),
     cores=("m", "n"),
 )
 _POINTWISE_SUMS = _SHARED.variant(
     "pulp_conv2d_pointwise_sums",
-    (lambda node: _is_pointwise(node) and _has_one(node) and _depth(node) % 4 == 0, "one image, a kernel of 1x1, whole words"),
+    (lambda node: _is_pointwise(node) and _has_one(node) and _filled_depth(node) % 4 == 0, "one image, a kernel of 1x1, whole words"),
     source="pulp/pulp_conv2d_sums.c",
     nest=accumulated(conv.OUTPUTS_FIRST["nest"], "c"),
     tiling=Tiling(whole=("fh", "fw"), multiple={"k": 4, "c": 4}),
-    scratch={SUMS: _accumulators("oh", "ow", "k")},
+    scratch={SUMS: _accumulator_scratch("oh", "ow", "k")},
     settings=forms.settings,
     macros=_product_macros,
 )
@@ -386,10 +386,10 @@ _CONVOLUTION_SUMS = _POINTWISE_SUMS.variant(
     "pulp_conv2d_sums",
     accepts=_ACCEPTS,
     needs=(
-        lambda node: conv.is_dense(node) and _has_one(node) and _runs(node) and not _is_pointwise(node),
+        lambda node: conv.is_dense(node) and _has_one(node) and _has_runs(node) and not _is_pointwise(node),
         "one image, one group, channels of whole words, no dilation along rows",
     ),
-    scratch={SUMS: _accumulators("oh", "ow", "k"), "patch": _patch(1)},
+    scratch={SUMS: _accumulator_scratch("oh", "ow", "k"), "patch": _patch_scratch(1)},
     macros=_window_macros,
 )
 
@@ -397,7 +397,7 @@ _CONVOLUTION_SUMS = _POINTWISE_SUMS.variant(
 _WHOLE_WORDS = Sample({"a": (5, 96), "b": (96, 9)}, {"a_zero_point": 0, "b_zero_point": 0, "trans_a": False, "trans_b": False})
 
 
-def _packed(bits: int) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...]]:
+def _declare_packed(bits: int) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...]]:
     """Products and convolutions with weights of so many bits."""
     suffix = "_packed" if bits == 4 else f"_packed_{bits}"
     product = _MATMUL.variant(
@@ -414,8 +414,8 @@ def _packed(bits: int) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...]]:
             source="pulp/pulp_conv2d_packed.c",
             struct="pulp_conv2d",
             **conv.PACKED_FILTERS,
-            settings=_gathering(2, bits=bits),
-            scratch={"patch": _patch(2), "windows": _windows(2, lambda node: True)},
+            settings=_gathering_settings(2, bits=bits),
+            scratch={"patch": _patch_scratch(2), "windows": _window_scratch(2, lambda node: True)},
             macros=lambda node: _product_macros(node, "gathered"),
         ),
         f"pulp_conv2d{suffix}",
@@ -426,12 +426,12 @@ def _packed(bits: int) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...]]:
         f"pulp_conv2d_pointwise{suffix}",
         (_is_pointwise, "a kernel of 1x1 and no padding"),
         scratch={},
-        settings=_gathering(2, bits=bits),
+        settings=_gathering_settings(2, bits=bits),
         macros=_product_macros,
     )
     of_blocks = GENERIC.kernel("block_matmul_packed").variant(
         "blocks",
-        (lambda node: node.attrs["size"] % _group(bits) == 0, f"blocks of a multiple of {_group(bits)} elements"),
+        (lambda node: node.attrs["size"] % _group_size(bits) == 0, f"blocks of a multiple of {_group_size(bits)} elements"),
         source="pulp/pulp_block_matmul.c",
         struct="block_matmul",
         types={"a": BYTES},
@@ -444,9 +444,9 @@ def _packed(bits: int) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...]]:
     )
 
 
-_FIRST = tuple(kernel for bits in (2, 4) for kernel in _packed(bits)[0])
-_OFFERED = tuple(kernel for bits in (1, 3, 5, 6, 7) for kernel in _packed(bits)[0])
-_CONVOLUTIONS = tuple(kernel for bits in range(1, 8) for kernel in _packed(bits)[1])
+_FIRST = tuple(kernel for bits in (2, 4) for kernel in _declare_packed(bits)[0])
+_OFFERED = tuple(kernel for bits in (1, 3, 5, 6, 7) for kernel in _declare_packed(bits)[0])
+_CONVOLUTIONS = tuple(kernel for bits in range(1, 8) for kernel in _declare_packed(bits)[1])
 
 # Of products with weights of few bits, kernels come first that read 2 or 4 bits, and bytes are not tried then. Those of other bits take
 # longer than bytes where computing binds, and convolutions are rarely bound by memory: they come last, for plans to choose from.
@@ -461,7 +461,7 @@ PRODUCTS: tuple[Kernel, ...] = (
         layouts={**conv.DEPTHWISE_COLUMNS["layouts"], **forms.PER_CHANNEL},
         macros=lambda node: {**dict(zip(("STRIDE_H", "STRIDE_W"), map(str, conv.window(node).strides), strict=True)), **forms.macros(node)},
         cores=("oh", "ow", "k"),
-        scratch={"columns": Scratch(_columns, CORES)},
+        scratch={"columns": Scratch(_column_scratch, CORES)},
         settings=forms.settings,
     ),
     _of_lines("pulp_depthwise_rows", False),
@@ -471,7 +471,7 @@ PRODUCTS: tuple[Kernel, ...] = (
         accepts=_ACCEPTS,
         needs=(_is_pointwise, "one group, a kernel of 1x1 and no padding"),
         scratch={},
-        settings=_gathering(ROWS),
+        settings=_gathering_settings(ROWS),
         macros=_pixel_macros,
         tiling=_FOUR,
     ),

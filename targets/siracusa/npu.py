@@ -112,7 +112,7 @@ class EngineLayer:
         )
 
 
-def groups(count: int, size: int) -> tuple[int, int]:
+def count_groups(count: int, size: int) -> tuple[int, int]:
     """How many groups of ``size`` hold ``count``, and how many are in the last one."""
     groups = -(-count // size)
     return groups, count - (groups - 1) * size
@@ -125,7 +125,7 @@ def weight_range(weights: Array) -> tuple[int, int] | None:
     return (bits, low) if bits <= 8 else None
 
 
-def encode(weights: Array, layer: EngineLayer) -> Array:
+def encode_weights(weights: Array, layer: EngineLayer) -> Array:
     """Weights of the graph, [K, C, FH, FW] (depthwise: [K, 1, 3, 3]), as the engine reads them.
 
     Returns uint8: 1x1 ``[K, groups of C, 32]``, dense 3x3 ``[K, groups of C, bits, 32]``, depthwise ``[groups of K, bits, 32]``.
@@ -141,7 +141,7 @@ def encode(weights: Array, layer: EngineLayer) -> Array:
     if layer.mode is Mode.DEPTHWISE:
         values = values.transpose(1, 0, 2, 3)  # the channels of all kernels lie side by side
     rows, channels = values.shape[:2]
-    count, _ = groups(channels, layer.mode.inputs)
+    count, _ = count_groups(channels, layer.mode.inputs)
     filled = np.zeros((rows, count * layer.mode.inputs, layer.mode.taps**2), np.uint8)
     filled[:, :channels] = values.reshape(rows, channels, -1)
     planes = filled.reshape(rows, count, layer.mode.inputs, -1, 1) >> np.arange(8) & 1  # [K, group, channel, tap, bit]
@@ -172,7 +172,7 @@ COARSE = 16  # steps of which one is looked at first: a scale without a bias for
 _CLIP = {"u8": (0, 255), "s8": (-128, 127)}
 
 
-def sums(weights: Array, x_type: str) -> tuple[Array, Array]:
+def bound_sums(weights: Array, x_type: str) -> tuple[Array, Array]:
     """The least and the greatest sum of every output channel, int64 [K], whatever 8-bit x and its padding are."""
     low, high = _CLIP[x_type]
     w = weights.reshape(weights.shape[0], -1).astype(np.int64)
@@ -180,7 +180,7 @@ def sums(weights: Array, x_type: str) -> tuple[Array, Array]:
 
 
 @by_content
-def normalisation(
+def find_normalisation(
     mul: Array, add: Array, shift: int, limits: tuple[int, int], least: Array, most: Array, y_type: str
 ) -> Normalisation | None:
     """How the engine computes ``clip((acc * mul + add) >> shift, *limits)`` with the same result for every possible sum.
@@ -208,22 +208,22 @@ def normalisation(
         common = np.full_like(parameters, -1)
         for up in (0, 1):
             scale = (mul >> (shift - s)) + up
-            may = np.flatnonzero((_bias(scale, s, steps[::COARSE], first[:, ::COARSE], least, most) <= _WORD) & (common[0] < 0))
+            may = np.flatnonzero((_least_bias(scale, s, steps[::COARSE], first[:, ::COARSE], least, most) <= _WORD) & (common[0] < 0))
             if not len(may):
                 continue
             bias = np.full_like(scale, _WORD + 1)
-            bias[may] = _bias(scale[may], s, steps, first[may], least[may], most[may])
+            bias[may] = _least_bias(scale[may], s, steps, first[may], least[may], most[may])
             is_better = bias <= _WORD
             common[:, is_better] = np.stack([scale, bias, np.full_like(scale, s)])[:, is_better]
         if (common[0] >= 0).all():
-            return Normalisation(_narrow(common[0]), common[1].astype(np.int32), s, None)
+            return Normalisation(_narrow_scales(common[0]), common[1].astype(np.int32), s, None)
         parameters = np.where((parameters[0] < 0) & (common[0] >= 0), common, parameters)
     if (parameters[0] < 0).any():
         return None
-    return Normalisation(_narrow(parameters[0]), parameters[1].astype(np.int32), None, parameters[2].astype(np.uint8))
+    return Normalisation(_narrow_scales(parameters[0]), parameters[1].astype(np.int32), None, parameters[2].astype(np.uint8))
 
 
-def _bias(scale: Array, shift: int, steps: Array, first: Array, least: Array, most: Array) -> Array:
+def _least_bias(scale: Array, shift: int, steps: Array, first: Array, least: Array, most: Array) -> Array:
     """The least bias of 32 bits that makes the staircase, int64 [K]; more than 32 bits where there is none."""
     at = (steps << shift) - scale[:, None] * first
     reach = np.where(first <= most[:, None], at, -_WORD - 1).max(axis=1, initial=-_WORD - 1)
@@ -234,6 +234,6 @@ def _bias(scale: Array, shift: int, steps: Array, first: Array, least: Array, mo
     return np.where(fits, reach, _WORD + 1)
 
 
-def _narrow(scale: Array) -> Array:
+def _narrow_scales(scale: Array) -> Array:
     """Scales in the smallest of the engine's types."""
     return scale.astype(next(kind for kind in (np.uint8, np.uint16, np.uint32) if scale.max() <= np.iinfo(kind).max))

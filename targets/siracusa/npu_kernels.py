@@ -43,16 +43,16 @@ from .npu import GROUP, NARROW, PIXELS, Array, Mode
 from .npu_layers import (
     DILATIONS,
     LoweredLayer,
-    body,
     body_of_all,
     channels_of,
-    lower,
     lower_dilated,
+    lower_layer,
     lower_patches,
     lower_subsampled,
     lower_windows,
+    without_epilogue,
 )
-from .sums import shares
+from .sums import requantised_shares
 
 WEIGHTS = types("s8", "u8", "s16", "s32")
 STAGES: tuple[tuple[str, ...], ...] = ((), ("requantise",), ("bias", "requantise"))
@@ -66,7 +66,7 @@ Form = Callable[[Node], LoweredLayer | str]  # a node for the engine, or what th
 
 # ---- what the engine makes of a node; ``accepts``, the encodings and the templates ask for the same nodes
 
-_lower = lru_cache(maxsize=512)(lower)
+_lower = lru_cache(maxsize=512)(lower_layer)
 
 
 def _of_mode(mode: Mode) -> Form:
@@ -87,7 +87,7 @@ def _as_windows(node: Node) -> LoweredLayer | str:
         if (window.height, window.width, *window.strides, *window.pads) == (1, 1, 1, 1, 0, 0, 0, 0):
             return "a window of several pixels, or one that is moved by more than a pixel"
     longest = ROOM // (2 * PIXELS**2)
-    return f"a window of at most {longest} bytes" if _pitch(node) > longest else lower_windows(node)
+    return f"a window of at most {longest} bytes" if _window_pitch(node) > longest else lower_windows(node)
 
 
 _lower_patches = lru_cache(maxsize=512)(lower_patches)
@@ -98,7 +98,7 @@ def _as_patches(node: Node) -> LoweredLayer | str:
     if node.op != "Conv" or conv.window(node).dilations[1] != 1 or conv.window(node).channels > FEW:
         return f"a convolution of at most {FEW} channels whose taps in a row are neighbours"
     most = ROOM // (2 * PIXELS)
-    return f"patches of at most {most} bytes" if _patch(node) > most else _lower_patches(node)
+    return f"patches of at most {most} bytes" if _patch_bytes(node) > most else _lower_patches(node)
 
 
 _lower_subsampled = lru_cache(maxsize=512)(lower_subsampled)
@@ -112,7 +112,7 @@ def _subsampled_of(mode: Mode) -> Form:
         lowered = _lower_subsampled(node)
         if isinstance(lowered, str) or lowered.layer.mode is not mode:
             return lowered if isinstance(lowered, str) else f"a {mode.name.lower()} convolution"
-        return lowered if _row(node) <= most else f"rows of at most {most} bytes of outputs with stride 1"
+        return lowered if _row_bytes(node) <= most else f"rows of at most {most} bytes of outputs with stride 1"
 
     return form
 
@@ -130,17 +130,17 @@ def _dilated_of(mode: Mode) -> Form:
     return form
 
 
-def _dilation(node: Node) -> dict[str, str]:
+def _dilation_settings(node: Node) -> dict[str, str]:
     return {"DILATION": str(conv.window(node).dilations[0])}
 
 
-def _found(form: Form, node: Node) -> LoweredLayer:
+def _lowered_layer(form: Form, node: Node) -> LoweredLayer:
     lowered = form(node)
     assert isinstance(lowered, LoweredLayer), "only nodes that the kernel accepts are encoded and emitted"
     return lowered
 
 
-def _reason(form: Form) -> Callable[[Node], str | None]:
+def _find_reason(form: Form) -> Callable[[Node], str | None]:
     def accepts(node: Node) -> str | None:
         lowered = form(node)
         return lowered if isinstance(lowered, str) else None
@@ -148,31 +148,31 @@ def _reason(form: Form) -> Callable[[Node], str | None]:
     return accepts
 
 
-def _layouts(form: Form, weights: str) -> Mapping[str, Layout]:
+def _constant_layouts(form: Form, weights: str) -> Mapping[str, Layout]:
     """The encodings of constants; the engine's bias holds that of the node, which has room for shifts where channels have their own."""
 
     def scale(array: Array, node: Node) -> Array:
-        norm = _found(form, node).normalisation
+        norm = _lowered_layer(form, node).normalisation
         assert norm is not None, "scales belong to a requantisation"
         return norm.scale
 
     def bias(array: Array, node: Node) -> Array:
-        norm = _found(form, node).normalisation
+        norm = _lowered_layer(form, node).normalisation
         assert norm is not None, "biases belong to a requantisation"
         return norm.bias
 
     def shifts(array: Array, node: Node) -> Array | None:
-        norm = _found(form, node).normalisation
+        norm = _lowered_layer(form, node).normalisation
         return None if norm is None else norm.shifts
 
-    encoded = Layout(lambda array, node: _found(form, node).weights)
+    encoded = Layout(lambda array, node: _lowered_layer(form, node).weights)
     return {weights: encoded, "bias": Layout(shifts), "mul": Layout(scale), "add": Layout(bias)}
 
 
 # ---- nests
 
 
-def _bytes(*of: Dim) -> Dim:
+def _byte_axis(*of: Dim) -> Dim:
     """The axis of 32 bytes that hold elements of these dimensions."""
     return encoded("byte", of=of)[0]
 
@@ -180,40 +180,40 @@ def _bytes(*of: Dim) -> Dim:
 def _pointwise_nest(node: Node) -> Nest:
     (n, oh, ow, k), (c,) = parallel("n", "oh", "ow", "k"), reduction("c")
     sh, sw = conv.window(node).strides
-    return Nest({"x": Map(n, sh * oh, sw * ow, c), "w": Map(k, c // GROUP, _bytes(c))}, {"y": Map(n, oh, ow, k)})
+    return Nest({"x": Map(n, sh * oh, sw * ow, c), "w": Map(k, c // GROUP, _byte_axis(c))}, {"y": Map(n, oh, ow, k)})
 
 
 def _dense_nest(node: Node) -> Nest:
     (k,), (c, fh, fw) = parallel("k"), reduction("c", "fh", "fw")
     (bit,) = encoded("bit", of=(fh, fw))
-    return conv.nest(lambda *_: Map(k, c // NARROW, bit, _bytes(c, fh, fw)))(node)
+    return conv.nest(lambda *_: Map(k, c // NARROW, bit, _byte_axis(c, fh, fw)))(node)
 
 
 def _depthwise_nest(node: Node) -> Nest:
     (k,), (fh, fw) = parallel("k"), reduction("fh", "fw")
     (bit,) = encoded("bit", of=(fh, fw))
-    return conv.depthwise_nest(lambda *_: Map(k // NARROW, bit, _bytes(fh, fw)))(node)
+    return conv.depthwise_nest(lambda *_: Map(k // NARROW, bit, _byte_axis(fh, fw)))(node)
 
 
 def _windows_nest(node: Node) -> Nest:
     """Weights of all taps, one after the other; ``group`` counts the engine's passes over them."""
     (k,), taps = parallel("k"), reduction("fh", "fw", "c")
     (group,) = encoded("group", of=taps)
-    return conv.nest(lambda *_: Map(k, group, _bytes(*taps)))(node)
+    return conv.nest(lambda *_: Map(k, group, _byte_axis(*taps)))(node)
 
 
 def _product_nest(node: Node) -> Nest:
     (n,), (k,) = parallel("n"), reduction("k")
     nest = matmul.nest("rows")(node)
-    return replace(nest, reads={**nest.reads, "b": Map(n, k // GROUP, _bytes(k))})
+    return replace(nest, reads={**nest.reads, "b": Map(n, k // GROUP, _byte_axis(k))})
 
 
 # ---- what templates see, and room
 
 
-def _layer(form: Form, node: Node, in_weight_memory: bool) -> dict[str, Any]:
+def _layer_fields(form: Form, node: Node, in_weight_memory: bool) -> dict[str, Any]:
     """The fields of ``struct neureka_layer``, the height of the kernel, and the operands behind fields of ``struct neureka_tile``."""
-    lowered = _found(form, node)
+    lowered = _lowered_layer(form, node)
     layer, norm = replace(lowered.layer, in_weight_memory=in_weight_memory), lowered.normalisation
     operands = {"scale": "mul", "bias": "add"} if norm is not None else {}
     operands |= {"shifts": "bias"} if norm is not None and norm.shifts is not None else {}
@@ -221,35 +221,35 @@ def _layer(form: Form, node: Node, in_weight_memory: bool) -> dict[str, Any]:
     return {"layer": fields, "taps": layer.mode.taps, "operands": operands, "accumulates": False}
 
 
-def _pitch(node: Node) -> int:
+def _window_pitch(node: Node) -> int:
     """Bytes of a window, filled up to whole words."""
     g = conv.window(node)
     return -(-g.height * g.width * g.channels // 4) * 4
 
 
-def _subtiles(outputs: int, pitch: int) -> int:
+def _subtiles_at_once(outputs: int, pitch: int) -> int:
     """Subtiles of windows that are gathered at once: a quarter of all, as far as there is room for two bands."""
     return min(ROOM // (2 * pitch * PIXELS**2), -(-outputs // (BANDS * PIXELS**2)))
 
 
-def _band(node: Node) -> int:
+def _windows_at_once(node: Node) -> int:
     """Windows that are gathered at once."""
     outputs = node.outputs[0].shape
-    return _subtiles(outputs[1] * outputs[2], _pitch(node)) * PIXELS**2
+    return _subtiles_at_once(outputs[1] * outputs[2], _window_pitch(node)) * PIXELS**2
 
 
-def _patch(node: Node) -> int:
+def _patch_bytes(node: Node) -> int:
     """Bytes of a patch: as many columns as the windows of a row of outputs see."""
     g = conv.window(node)
     return ((node.outputs[0].shape[2] - 1) * g.strides[1] + g.width) * g.height * g.channels
 
 
-def _patches(node: Node) -> int:
+def _patches_at_once(node: Node) -> int:
     """Patches that are gathered at once, by the rule of ``_rows_at_once``."""
-    return _rows_at_once(node.outputs[0].shape[1], _patch(node))
+    return _rows_at_once(node.outputs[0].shape[1], _patch_bytes(node))
 
 
-def _row(node: Node) -> int:
+def _row_bytes(node: Node) -> int:
     """Bytes of a row of outputs before they are subsampled, at most: as many pixels as x has."""
     x = node.inputs[0]
     assert x is not None
@@ -265,7 +265,7 @@ def _rows(node: Node) -> int:
     """Rows of outputs that are subsampled at once."""
     x = node.inputs[0]
     assert x is not None
-    return _rows_at_once(x.shape[1], _row(node))
+    return _rows_at_once(x.shape[1], _row_bytes(node))
 
 
 # ---- sums that cores requantise
@@ -284,10 +284,10 @@ def _of_stride_1(node: Node) -> tuple[int, ...]:
     return (1, *node.attrs["strides"], 1)
 
 
-def _form(node: Node) -> tuple[str, ...]:
+def _requantisation_form(node: Node) -> tuple[str, ...]:
     """How cores requantise most channels of a node, where that is not the fastest form."""
     channels = channels_of(node)
-    return () if isinstance(channels, str) else tuple(word for word, share in shares(channels).items() if share > 0.5)
+    return () if isinstance(channels, str) else tuple(word for word, share in requantised_shares(channels).items() if share > 0.5)
 
 
 def _with_sums(
@@ -300,7 +300,7 @@ def _with_sums(
         reduced: reductions along which tiles are cut, at multiples; the engine adds to the sums of those before. It cannot requantise then.
     """
     (weights,) = set(kernel.constants) - {"bias", "mul", "add"}
-    bare = body if steps is _as_they_are else body_of_all
+    bare = without_epilogue if steps is _as_they_are else body_of_all
 
     def needs(node: Node) -> str | None:
         if steps is _of_stride_1 and max(conv.window(node).strides) != 2:
@@ -317,7 +317,7 @@ def _with_sums(
         return Layout(lambda array, node: getattr(channels_of(node), field))
 
     constants = {
-        weights: Layout(lambda array, node: _found(form, bare(node)).weights),
+        weights: Layout(lambda array, node: _lowered_layer(form, bare(node)).weights),
         **{"bias": Layout(lambda array, node: None), "mul": parameters("mul"), "add": parameters("add")},
     }
 
@@ -344,14 +344,14 @@ def _with_sums(
         layouts=constants,
         scratch={**kernel.scratch, SUMS: Scratch(bytes_of)},
         tiling=Tiling(tuple(dict.fromkeys(whole)), {**kernel.tiling.multiple, **(reduced or {})}),
-        post_processing=PostProcessing(post_processing, bare, steps, _form),
+        post_processing=PostProcessing(post_processing, bare, steps, _requantisation_form),
     )
 
 
 # ---- declarations
 
 
-def _pair(
+def _declare_pair(
     name: str, operator: Operator, form: Form, values: Mapping[str, Callable[[Node], int]] | None = None, **row: Unpack[Row]
 ) -> Iterator[Kernel]:
     """Two kernels of what the engine makes of a node: weights in their own memory, and weights in L1; templates see ``values``, too.
@@ -361,16 +361,16 @@ def _pair(
     x, weights = operator.inputs
 
     def settings(is_resident: bool) -> Callable[[Node], dict[str, Any]]:
-        return lambda node: {**_layer(form, node, is_resident), **{key: value(node) for key, value in (values or {}).items()}}
+        return lambda node: {**_layer_fields(form, node, is_resident), **{key: value(node) for key, value in (values or {}).items()}}
 
     declared = operator.kernel(
         f"neureka_{name}",
         "neureka/neureka_conv.c",
-        accepts=_reason(form),
+        accepts=_find_reason(form),
         types={x: BYTES, weights: WEIGHTS, "y": types("s8", "u8", "s32")},
         epilogues=STAGES,
         constants=(weights, "bias", "mul", "add"),
-        layouts=_layouts(form, weights),
+        layouts=_constant_layouts(form, weights),
         strided={x: 1, "y": 1},
         tiling=Tiling(whole=("c", "fh", "fw"), multiple={"k": GROUP}),
         settings=settings(False),
@@ -395,8 +395,8 @@ def _all_of(kernels: Sequence[Kernel], mode: Mode) -> Iterator[Kernel]:
             yield _with_sums(kernel, f"{name}_sums", _of_mode(mode), _lower_subsampled, _of_stride_1)
 
 
-_DENSE_3X3 = tuple(_pair("dense", conv.CONV, _of_mode(Mode.DENSE), nest=_dense_nest))
-_DEPTHWISE_3X3 = tuple(_pair("depthwise", conv.CONV, _of_mode(Mode.DEPTHWISE), nest=_depthwise_nest, tiling=_DEPTHWISE))
+_DENSE_3X3 = tuple(_declare_pair("dense", conv.CONV, _of_mode(Mode.DENSE), nest=_dense_nest))
+_DEPTHWISE_3X3 = tuple(_declare_pair("depthwise", conv.CONV, _of_mode(Mode.DEPTHWISE), nest=_depthwise_nest, tiling=_DEPTHWISE))
 
 _DILATED = "neureka/neureka_dilated.c"
 
@@ -409,29 +409,29 @@ def _dilated_sample(groups: int, channels: int, dilation: int) -> Sample:
 
 # A plan chooses from the first that fits of those with weights in each memory: windows and what is subsampled come last.
 KERNELS: tuple[Kernel, ...] = (
-    *_pair("pointwise", conv.CONV, _of_mode(Mode.POINTWISE), nest=_pointwise_nest),
+    *_declare_pair("pointwise", conv.CONV, _of_mode(Mode.POINTWISE), nest=_pointwise_nest),
     *_DENSE_3X3,
     *_DEPTHWISE_3X3,
-    *_pair(
+    *_declare_pair(
         "dense_dilated",
         conv.CONV,
         _dilated_of(Mode.DENSE),
         nest=_dense_nest,
         source=_DILATED,
-        macros=_dilation,
+        macros=_dilation_settings,
         samples=tuple(_dilated_sample(1, 19, dilation) for dilation in DILATIONS),
     ),
-    *_pair(
+    *_declare_pair(
         "depthwise_dilated",
         conv.CONV,
         _dilated_of(Mode.DEPTHWISE),
         nest=_depthwise_nest,
         tiling=_DEPTHWISE,
         source=_DILATED,
-        macros=_dilation,
+        macros=_dilation_settings,
         samples=tuple(_dilated_sample(19, 1, dilation) for dilation in DILATIONS),
     ),
-    *_pair(
+    *_declare_pair(
         "product",
         matmul.MATMUL,
         _of_mode(Mode.POINTWISE),
@@ -439,7 +439,7 @@ KERNELS: tuple[Kernel, ...] = (
         template="neureka_product.mako",
         tiling=Tiling(whole=("k",), multiple={"n": GROUP, "m": PIXELS}),  # images of whole rows are one job
     ),
-    *_pair(
+    *_declare_pair(
         "depthwise_subsampled",
         conv.CONV,
         _subsampled_of(Mode.DEPTHWISE),
@@ -448,32 +448,32 @@ KERNELS: tuple[Kernel, ...] = (
         forks=True,
         nest=_depthwise_nest,
         tiling=_DEPTHWISE,
-        scratch={"all": Scratch(lambda node, tile: 2 * _rows(node) * _row(node))},
+        scratch={"all": Scratch(lambda node, tile: 2 * _rows(node) * _row_bytes(node))},
     ),
-    *_pair(
+    *_declare_pair(
         "patches",
         conv.CONV,
         _as_patches,
-        {"band": _patches},
+        {"band": _patches_at_once},
         source="neureka/neureka_patches.c",
         forks=True,
         nest=_windows_nest,
         strided={"x": 2, "y": 1},
-        scratch={"patches": Scratch(lambda node, tile: 2 * _patches(node) * _patch(node))},
+        scratch={"patches": Scratch(lambda node, tile: 2 * _patches_at_once(node) * _patch_bytes(node))},
     ),
-    *_pair(
+    *_declare_pair(
         "windows",
         conv.CONV,
         _as_windows,
-        {"band": _band, "pitch": _pitch},
+        {"band": _windows_at_once, "pitch": _window_pitch},
         source="neureka/neureka_windows.c",
         forks=True,
         nest=_windows_nest,
         strided={"x": 1, "y": 3},
         tiling=Tiling(whole=("c", "fh", "fw", "ow"), multiple={"k": GROUP}),
-        scratch={"windows": Scratch(lambda node, tile: 2 * _band(node) * _pitch(node))},
+        scratch={"windows": Scratch(lambda node, tile: 2 * _windows_at_once(node) * _window_pitch(node))},
     ),
-    *_pair(
+    *_declare_pair(
         "dense_subsampled",
         conv.CONV,
         _subsampled_of(Mode.DENSE),
@@ -481,7 +481,7 @@ KERNELS: tuple[Kernel, ...] = (
         source="neureka/neureka_subsampled.c",
         forks=True,
         nest=_dense_nest,
-        scratch={"all": Scratch(lambda node, tile: 2 * _rows(node) * _row(node))},
+        scratch={"all": Scratch(lambda node, tile: 2 * _rows(node) * _row_bytes(node))},
     ),
     *_all_of(_DEPTHWISE_3X3, Mode.DEPTHWISE),
     *_all_of(_DENSE_3X3, Mode.DENSE),

@@ -11,8 +11,8 @@ from deeploy.operators import conv
 from deeploy.operators.staircase import WORD
 from deeploy.target import DType, Node, Tensor
 
-from .npu import Array, EngineLayer, Mode, Normalisation, encode, normalisation, sums, weight_range
-from .sums import Channels, channels
+from .npu import Array, EngineLayer, Mode, Normalisation, bound_sums, encode_weights, find_normalisation, weight_range
+from .sums import Channels, channel_parameters
 
 DILATIONS = range(2, 5)  # of 3x3 convolutions that are computed by parts, of which larger ones have too many
 
@@ -33,28 +33,28 @@ class LoweredLayer:
 Convolution = tuple[Mode, Array, Array, int]  # mode, weights [K, C, FH, FW], what is added to the sums [K], padding
 
 
-def lower(node: Node) -> LoweredLayer | str:
+def lower_layer(node: Node) -> LoweredLayer | str:
     """The node for the engine, or what the engine would need instead."""
-    return _lowered(
-        node, _convolution(node) if node.op == "Conv" else _product(node) if node.op == "MatMul" else "a convolution or a product"
+    return _lower_convolution(
+        node, _read_convolution(node) if node.op == "Conv" else _read_product(node) if node.op == "MatMul" else "a convolution or a product"
     )
 
 
 def lower_windows(node: Node) -> LoweredLayer | str:
     """A convolution as a product of its windows, which hold row after row of taps; or what the engine would need instead."""
-    return _lowered(node, _windows(node, (0, 2, 3, 1)) if node.op == "Conv" else "a convolution")
+    return _lower_convolution(node, _read_windows(node, (0, 2, 3, 1)) if node.op == "Conv" else "a convolution")
 
 
 def lower_patches(node: Node) -> LoweredLayer | str:
     """The same with windows that hold column after column of taps."""
-    return _lowered(node, _windows(node, (0, 3, 2, 1)) if node.op == "Conv" else "a convolution")
+    return _lower_convolution(node, _read_windows(node, (0, 3, 2, 1)) if node.op == "Conv" else "a convolution")
 
 
 def lower_subsampled(node: Node) -> LoweredLayer | str:
     """A 3x3 convolution of stride 2 with all the outputs that stride 1 has; or what the engine would need instead."""
     if node.op != "Conv" or sorted(set(conv.window(node).strides)) not in ([2], [1, 2]) or node.outputs[0].dtype.bytes != 1:
         return "a convolution of stride 2 with 8-bit outputs"
-    return _lowered(node, _convolution(replace(node, attrs={**node.attrs, "strides": (1, 1)})))
+    return _lower_convolution(node, _read_convolution(replace(node, attrs={**node.attrs, "strides": (1, 1)})))
 
 
 def lower_dilated(node: Node) -> LoweredLayer | str:
@@ -65,11 +65,11 @@ def lower_dilated(node: Node) -> LoweredLayer | str:
     if g.dilations[0] not in DILATIONS or g.dilations[0] != g.dilations[1] or max(g.pads) > g.dilations[0]:
         return f"the same dilation of {DILATIONS.start} to {DILATIONS[-1]} along both axes, and borders of at most it"
     pads = tuple(min(1, pad) for pad in g.pads)
-    return _lowered(node, _convolution(replace(node, attrs={**node.attrs, "dilations": (1, 1), "pads": pads})))
+    return _lower_convolution(node, _read_convolution(replace(node, attrs={**node.attrs, "dilations": (1, 1), "pads": pads})))
 
 
 @lru_cache(maxsize=512)
-def body(node: Node) -> Node:
+def without_epilogue(node: Node) -> Node:
     """The node whose sums leave as int32, without what is added to them: its epilogue, and what a zero point of the first operand takes."""
     attrs = {**node.attrs, "epilogue": (), **({"a_zero_point": 0} if node.op == "MatMul" else {})}
     return replace(node, inputs=node.inputs[:2], outputs=(replace(node.outputs[0], dtype=DType.INT32),), attrs=attrs)
@@ -78,7 +78,7 @@ def body(node: Node) -> Node:
 @lru_cache(maxsize=512)
 def body_of_all(node: Node) -> Node:
     """The same with all the outputs that stride 1 has."""
-    weights = body(node)
+    weights = without_epilogue(node)
     y = weights.outputs[0]
     shape = (y.shape[0], *((n - 1) * by + 1 for n, by in zip(y.shape[1:3], conv.window(node).strides, strict=True)), y.shape[3])
     return replace(weights, outputs=(replace(y, shape=shape),), attrs={**weights.attrs, "strides": (1, 1)})
@@ -92,11 +92,11 @@ def channels_of(node: Node) -> Channels | str:
     before, lookups = (stages[:-1], 1) if stages[-1:] == ("lookup",) else (stages, 0)
     if before not in (("requantise",), ("bias", "requantise")) or y.dtype.bytes != 1:
         return "a requantisation to 8 bits, with or without a bias"
-    layer = _product(node) if node.op == "MatMul" else _windows(node, (0, 2, 3, 1), is_grouped=True)
+    layer = _read_product(node) if node.op == "MatMul" else _read_windows(node, (0, 2, 3, 1), is_grouped=True)
     if isinstance(layer, str):
         return layer
     _, weights, offset, _ = layer
-    *biases, mul, add = (_constant(tensor) for tensor in node.inputs[2 : len(node.inputs) - lookups])
+    *biases, mul, add = (_read_constant(tensor) for tensor in node.inputs[2 : len(node.inputs) - lookups])
     bias = biases[0] if biases else offset * 0
     count = weights.shape[0]
     if mul is None or add is None or bias is None or np.abs(add).max() >= 1 << 61 or np.abs(mul).max() >= WORD:
@@ -106,11 +106,11 @@ def channels_of(node: Node) -> Channels | str:
     factor = np.broadcast_to(mul.ravel(), count)
     summand = np.broadcast_to(add.ravel(), count) + (offset + bias.ravel()) * factor
     limits, shift = (int(node.attrs["low"]), int(node.attrs["high"])), int(node.attrs["shift"])
-    result = channels(factor, summand, shift, limits, node.attrs.get("even"), *sums(weights, x.dtype.value))
+    result = channel_parameters(factor, summand, shift, limits, node.attrs.get("even"), *bound_sums(weights, x.dtype.value))
     return result or "positive factors, a shift of at most 53, and numbers of 62 bits"
 
 
-def _lowered(node: Node, convolution: Convolution | str) -> LoweredLayer | str:
+def _lower_convolution(node: Node, convolution: Convolution | str) -> LoweredLayer | str:
     if isinstance(convolution, str):
         return convolution
     mode, weights, offset, padding = convolution
@@ -124,20 +124,20 @@ def _lowered(node: Node, convolution: Convolution | str) -> LoweredLayer | str:
     settings = (mode, x.dtype.value, y.dtype.value, *span)
     if not node.epilogue and y.dtype.value == "s32" and not offset.any():
         layer = EngineLayer(*settings, padding_value=padding)
-        return LoweredLayer(layer, encode(weights, layer), None)
-    norm = _normalisation(node, weights, offset)
+        return LoweredLayer(layer, encode_weights(weights, layer), None)
+    norm = _read_normalisation(node, weights, offset)
     if isinstance(norm, str):
         return norm
     layer = EngineLayer(*settings, 8 * norm.scale.itemsize, norm.shift, padding)
-    return LoweredLayer(layer, encode(weights, layer), norm)
+    return LoweredLayer(layer, encode_weights(weights, layer), norm)
 
 
-def _constant(tensor: Tensor | None) -> Array | None:
+def _read_constant(tensor: Tensor | None) -> Array | None:
     return None if tensor is None or tensor.data is None else tensor.data.astype(np.int64)
 
 
-def _convolution(node: Node) -> Convolution | str:
-    w = _constant(node.inputs[1])
+def _read_convolution(node: Node) -> Convolution | str:
+    w = _read_constant(node.inputs[1])
     if w is None:
         return "constant weights"
     g = conv.window(node, w.shape)
@@ -151,8 +151,8 @@ def _convolution(node: Node) -> Convolution | str:
     return Mode.DENSE if g.groups == 1 else Mode.DEPTHWISE, w, none, g.zero_point
 
 
-def _windows(node: Node, order: tuple[int, ...], is_grouped: bool = False) -> Convolution | str:
-    w = _constant(node.inputs[1])
+def _read_windows(node: Node, order: tuple[int, ...], is_grouped: bool = False) -> Convolution | str:
+    w = _read_constant(node.inputs[1])
     if w is None:
         return "constant weights"
     g = conv.window(node, w.shape)
@@ -162,28 +162,30 @@ def _windows(node: Node, order: tuple[int, ...], is_grouped: bool = False) -> Co
     return Mode.POINTWISE, rows, np.zeros(w.shape[0], np.int64), g.zero_point
 
 
-def _product(node: Node) -> Convolution | str:
-    b = _constant(node.inputs[1])
+def _read_product(node: Node) -> Convolution | str:
+    b = _read_constant(node.inputs[1])
     if b is None or b.ndim != 2 or node.attrs["trans_a"]:
         return "a constant second operand of rank 2, and a first one that is not transposed"
     w = (b if node.attrs["trans_b"] else b.T) - int(node.attrs["b_zero_point"])
     return Mode.POINTWISE, w[:, :, None, None], -int(node.attrs["a_zero_point"]) * w.sum(axis=1), 0
 
 
-def _normalisation(node: Node, weights: Array, offset: Array) -> Normalisation | str:
+def _read_normalisation(node: Node, weights: Array, offset: Array) -> Normalisation | str:
     """The node's requantisation, with what is added to the sums before it."""
     stages, x, y = node.epilogue, node.inputs[0], node.outputs[0]
     assert x is not None
     if stages not in (("requantise",), ("bias", "requantise")) or "even" in node.attrs or y.dtype.value not in ("s8", "u8"):
         return "a requantisation to 8 bits that rounds halves up, with or without a bias, or an int32 output"
-    constants = [_constant(tensor) for tensor in node.inputs[2:]]
+    constants = [_read_constant(tensor) for tensor in node.inputs[2:]]
     mul, add = constants[-2], constants[-1]
     bias = constants[0] if len(constants) == 3 else offset
     if mul is None or add is None or bias is None or np.abs(add).max() >= 1 << 61 or np.abs(mul).max() >= 1 << 31:
         return "constant parameters"
     before = offset + (bias if len(constants) == 3 else 0)
     limits = (int(node.attrs["low"]), int(node.attrs["high"]))
-    parameters = normalisation(mul, add + before * mul, int(node.attrs["shift"]), limits, *sums(weights, x.dtype.value), y.dtype.value)
+    parameters = find_normalisation(
+        mul, add + before * mul, int(node.attrs["shift"]), limits, *bound_sums(weights, x.dtype.value), y.dtype.value
+    )
     if parameters is None:
         return "a requantisation that 32 bits compute with the same results"
     if parameters.shifts is not None and "bias" not in stages:

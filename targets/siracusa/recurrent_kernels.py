@@ -9,7 +9,7 @@ from deeploy.target import Count, Node, Scratch
 from .kernels import GENERIC
 
 
-def _states(node: Node, tile: Mapping[str, Count]) -> Count:
+def _state_bytes(node: Node, tile: Mapping[str, Count]) -> Count:
     """Bytes of the states of two steps, in groups of four units."""
     return 16 * tile["n"] * ((tile["k"] + 3) // 4)
 
@@ -24,7 +24,7 @@ INTEGERS = tuple(
         source="pulp/pulp_integer_recurrent.c",
         struct="integer_recurrent",
         team="k",
-        scratch={**GENERIC.kernel(f"integer_{name}").scratch, "state": Scratch(_states)},
+        scratch={**GENERIC.kernel(f"integer_{name}").scratch, "state": Scratch(_state_bytes)},
     )
     for name in ("lstm", "gru", "rnn")
 )

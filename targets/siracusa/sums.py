@@ -38,7 +38,9 @@ class Channels:
 
 
 @by_content
-def channels(mul: Array, add: Array, shift: int, limits: tuple[int, int], even: int | None, least: Array, most: Array) -> Channels | None:
+def channel_parameters(
+    mul: Array, add: Array, shift: int, limits: tuple[int, int], even: int | None, least: Array, most: Array
+) -> Channels | None:
     """The parameters for sums in [least, most]; all arrays are int64 [K]. A channel for which none are found is computed in 64 bits.
 
     None: there are numbers that no form has room for.
@@ -49,14 +51,14 @@ def channels(mul: Array, add: Array, shift: int, limits: tuple[int, int], even: 
     if int(least.min()) < -WORD or int(most.max()) >= WORD:
         return None
     stairs = staircase(mul, add, shift, low, high, even, least, most)
-    factor, summand, is_one = _constants(mul, add, shift, limits, even, least, most)
+    factor, summand, is_one = _constant_channels(mul, add, shift, limits, even, least, most)
     factors, summands, rest = np.where(is_one, factor, (LONG << 32) + mul), np.where(is_one, summand, add), np.flatnonzero(~is_one)
     for is_limited, has_room in itertools.product((False, True), (True, False)):  # the fastest first
         if not len(rest):
             break
         some, none = stairs.of(rest), np.zeros_like(rest)
-        variant, centre, limit = _limited(some) if is_limited else (some, none, none + FREE)
-        is_found, factor, summand, bits, right = _split(variant, mul[rest], shift, EARLIER if has_room else (0, 0))
+        variant, centre, limit = _limit_staircase(some) if is_limited else (some, none, none + FREE)
+        is_found, factor, summand, bits, right = _split_channels(variant, mul[rest], shift, EARLIER if has_room else (0, 0))
         is_found &= np.abs(centre) < MOST_CENTRE
         factors[rest[is_found]] = (((limit if has_room else -2 - limit) << 32) + factor)[is_found]
         summands[rest[is_found]] = ((((centre << 5) + right << 5) + bits << 32) + (summand & 0xFFFFFFFF))[is_found]
@@ -64,14 +66,14 @@ def channels(mul: Array, add: Array, shift: int, limits: tuple[int, int], even: 
     return Channels(factors, summands)
 
 
-def shares(limits_of: Channels) -> dict[str, float]:
+def requantised_shares(limits_of: Channels) -> dict[str, float]:
     """The parts of the channels that cores requantise in 64 bits (``long``), and whose sums they limit on both sides first."""
     limits = limits_of.mul >> 32
     forms = {"long": limits == LONG, "limited": (limits != LONG) & (limits != FREE) & (limits != -2 - FREE)}
     return {word: float(np.mean(is_so)) for word, is_so in forms.items()}
 
 
-def _constants(
+def _constant_channels(
     mul: Array, add: Array, shift: int, limits: tuple[int, int], even: int | None, least: Array, most: Array
 ) -> tuple[Array, Array, Array]:
     """The parameters of channels that have one output for all sums, such as those whose weights are zero; and which these are.
@@ -86,7 +88,7 @@ def _constants(
     return np.full_like(mul, FREE << 32), packed, is_one
 
 
-def _limited(stairs: Staircase) -> tuple[Staircase, Array, Array]:
+def _limit_staircase(stairs: Staircase) -> tuple[Staircase, Array, Array]:
     """The staircase of sums to which a centre is added, and which are then limited on both sides; centre and limit of every channel."""
     t = stairs.thresholds
     reached = (t > stairs.least[:, None]) & (t <= stairs.most[:, None])
@@ -98,13 +100,13 @@ def _limited(stairs: Staircase) -> tuple[Staircase, Array, Array]:
     return Staircase(stairs.steps, t + centre[:, None], *ends), centre, limit
 
 
-def _split(stairs: Staircase, mul: Array, shift: int, room: tuple[int, int]) -> tuple[Array, Array, Array, Array, Array]:
+def _split_channels(stairs: Staircase, mul: Array, shift: int, room: tuple[int, int]) -> tuple[Array, Array, Array, Array, Array]:
     """Per channel whether there is a form in two parts, with whose lower product anything in ``room`` may be added; its factor, summand,
     the bits of the lower part, and the shift behind both.
     """
-    size = _length(np.maximum(np.maximum(-stairs.least - 1, stairs.most), 0))
+    size = _bit_length(np.maximum(np.maximum(-stairs.least - 1, stairs.most), 0))
     result = [np.zeros(len(mul), kind) for kind in (bool, np.int64, np.int64, np.int64, np.int64)]
-    spared, longer = np.minimum(62 - 2 * size, 31) - _length(mul), 8 if any(room) else 0
+    spared, longer = np.minimum(62 - 2 * size, 31) - _bit_length(mul), 8 if any(room) else 0
     every, width, body = mul, size, stairs
     for fewer, step, spare in itertools.product(range(SHORTER), NEIGHBOURS, (0, 1)):
         rest = np.flatnonzero(~result[0])  # channels for which nothing is found yet
@@ -115,7 +117,7 @@ def _split(stairs: Staircase, mul: Array, shift: int, room: tuple[int, int]) -> 
         more = np.minimum(spared[rest] - fewer, LONGEST - shift)  # bits that the factor has and the node's has not
         less = np.maximum(-more, 0)
         factor = (((mul << np.maximum(more, 0)) + ((1 << less) >> 1)) >> less) + step
-        bits = np.maximum(np.maximum(size + _length(np.maximum(factor, 0)) - 31, shift + more - ROOM) + spare, 0)
+        bits = np.maximum(np.maximum(size + _bit_length(np.maximum(factor, 0)) - 31, shift + more - ROOM) + spare, 0)
         right = shift + more - bits
         may = (factor > 0) & (factor < WORD) & (bits <= 31 - np.maximum(size, longer)) & (right >= 0) & (right <= 31)
         lower, upper = stairs.coarse.adds(factor, np.maximum(shift + more, 0))
@@ -134,6 +136,6 @@ def _split(stairs: Staircase, mul: Array, shift: int, room: tuple[int, int]) -> 
     return result[0], result[1], result[2], result[3], result[4]
 
 
-def _length(values: Array) -> Array:
+def _bit_length(values: Array) -> Array:
     """Bits of numbers that are not negative."""
     return np.searchsorted(POWERS, values, side="right").astype(np.int64)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from deeploy.ir import epilogue
-from deeploy.operators.nearest import Nearest, nearest
+from deeploy.operators.nearest import Nearest, nearest_results
 from deeploy.operators.staircase import staircase
 from deeploy.target import Requantiser
 
@@ -49,7 +49,7 @@ def test_what_is_proved_holds_of_every_sum(seed: int, by: Requantiser, even: int
     if seed == 3:
         mul[2], least[2], most[2] = 1, 0, 0  # a channel without weights
     add = (random.integers(-60, 60, CHANNELS) << SHIFT) + (1 << SHIFT >> 1)
-    found = list(nearest(staircase(mul, add, SHIFT, *limits, even, least, most), mul, SHIFT, by))
+    found = list(nearest_results(staircase(mul, add, SHIFT, *limits, even, least, most), mul, SHIFT, by))
     assert found and [one.shift[0] for one in found] == sorted((one.shift[0] for one in found), reverse=True)
     for one in found:
         assert by.has_shifts or len({*one.shift}) == 1
@@ -62,7 +62,7 @@ def test_no_other_summand_is_much_better(seed: int) -> None:
     random = np.random.default_rng(seed)
     least, most, mul = np.array([-900 * (seed % 2)]), np.array([1000]), random.integers(1 << 26, 1 << 28, 1)
     add = np.array([(int(random.integers(-90, 90)) << SHIFT) + (1 << SHIFT >> 1)])
-    found = next(nearest(staircase(mul, add, SHIFT, -128, 127, None, least, most), mul, SHIFT, NARROW))
+    found = next(nearest_results(staircase(mul, add, SHIFT, -128, 127, None, least, most), mul, SHIFT, NARROW))
     acc = np.arange(least[0], most[0] + 1)
     wanted = np.clip((acc * mul + add) >> SHIFT, -128, 127)
     shift = int(found.shift[0])
@@ -77,7 +77,7 @@ def test_no_other_summand_is_much_better(seed: int) -> None:
 def test_what_a_requantiser_can_itself_is_exact() -> None:
     mul, add = np.array([100, 57]) << 20, (np.array([3, -4]) << 30) + (1 << 29)
     ends = np.array([-500, -800]), np.array([900, 700])
-    found = next(nearest(staircase(mul, add, 30, -128, 127, None, *ends), mul, 30, NARROW))
+    found = next(nearest_results(staircase(mul, add, 30, -128, 127, None, *ends), mul, 30, NARROW))
     assert found.differ == 0 and tried(found, mul, add, (-128, 127), None, ends)[1] == 0
 
 
@@ -85,5 +85,5 @@ def test_what_a_requantiser_can_itself_is_exact() -> None:
 def test_where_one_step_cannot_be_kept_nothing_is_found(least: int) -> None:
     mul, add = np.array([2**29, 6_000_000]), np.array([1 << 29, 1 << 29])
     stairs = staircase(mul, add, 30, -128, 127, None, np.array([-least, -5000]), np.array([least, 5000]))
-    assert list(nearest(stairs, mul, 30, NARROW)) == []
-    assert (next(nearest(stairs, mul, 30, APART), None) is not None) == (least == 9000), "shifts of their own help"
+    assert list(nearest_results(stairs, mul, 30, NARROW)) == []
+    assert (next(nearest_results(stairs, mul, 30, APART), None) is not None) == (least == 9000), "shifts of their own help"

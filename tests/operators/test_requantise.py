@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from deeploy.ir.epilogue import clip_shifted
 from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.types import DType
-from deeploy.operators.requantise import fold_table, of_node, words
-from deeploy.operators.staircase import WORD, StaircaseRequantisation, cheapest
+from deeploy.operators.requantise import fold_table, narrow_words, of_node
+from deeploy.operators.staircase import WORD, StaircaseRequantisation, cheapest_form
 
 
 def requantise(x: np.ndarray, mul: np.ndarray, add: np.ndarray, shift: int, low: int, high: int, even: int | None) -> np.ndarray:
@@ -53,7 +53,7 @@ def check(
     has_split: bool = False,
 ) -> StaircaseRequantisation:
     """Compare the cheapest form with the 64-bit one on all accumulators near a step, on the ends, and on some between."""
-    form = cheapest(mul, add, shift, low, high, even, least, most, has_split)
+    form = cheapest_form(mul, add, shift, low, high, even, least, most, has_split)
     if form.form == "split":
         assert form.mul.shape == form.add.shape and form.mul.size in (1, len(least)) and form.mul.dtype == np.int64
     else:
@@ -215,7 +215,7 @@ def test_upper_words_of_products_give_the_same(seed: int, bits: int, even: int |
     attrs = {"epilogue": ("bias", "requantise"), "shift": shift, "low": -128, "high": 127} | ({} if even is None else {"even": even})
     constants = [Tensor(f"c{i}", a.shape, DType.of(a.dtype), a) for i, a in enumerate((w.reshape(channels, 1, 1, depth), bias, mul, add))]
     x, y = Tensor("x", (1, 1, 1, depth), DType.INT8), Tensor("y", (1, 1, 1, channels), DType.INT8)
-    found = words(Node("node", "Conv", (x, *constants), (y,), attrs))
+    found = narrow_words(Node("node", "Conv", (x, *constants), (y,), attrs))
     assert (found is None) <= (shift < 32 or even is not None)
     if found is None:
         return

@@ -19,7 +19,7 @@ from deeploy.operators.views import APPEND
 from deeploy.options import Balance
 from deeploy.partition import balance
 from deeploy.partition.balance_levels import Levels
-from deeploy.partition.pipeline import choose_cuts_by, cut_stages, levels_of_graph, pipeline, stage_graph
+from deeploy.partition.pipeline import build_pipeline, choose_cuts_by, cut_stages, levels_of_graph, stage_graph
 from deeploy.partition.system import System, check_system, constants_by_chip, find_deadlock, system_of_one
 from deeploy.target import load
 from tests.models import Net, conv
@@ -71,7 +71,7 @@ def results(system: System, inputs: list[np.ndarray]) -> list[np.ndarray]:
 def test_a_pipeline_computes_what_one_chip_does(tmp_path: Path, count: int, strategy: str) -> None:
     graph = branching(tmp_path)
     levels = levels_of_graph(graph)
-    found = pipeline(graph, levels, count, strategy, Given(levels, 1500))  # type: ignore[arg-type]
+    found = build_pipeline(graph, levels, count, strategy, Given(levels, 1500))  # type: ignore[arg-type]
     check_system(found.system, TOPOLOGY)
     assert find_deadlock(found.system, 1) is None
     assert len(found.system.chips) == count
@@ -117,7 +117,7 @@ def test_a_part_returns_what_is_read_behind_it_and_is_given_what_it_reads(tmp_pa
 def test_constants_are_divided_and_none_is_on_two_chips(tmp_path: Path) -> None:
     graph = branching(tmp_path)
     levels = levels_of_graph(graph)
-    found = pipeline(graph, levels, 4, "parameters", Given(levels, 10**6))
+    found = build_pipeline(graph, levels, 4, "parameters", Given(levels, 10**6))
     assert sum(found.constants) == constants_by_chip(system_of_one(graph))[0] > 0
     assert found.constants == tuple(constants_by_chip(found.system).values())
     assert max(found.constants) == min(
@@ -130,13 +130,13 @@ def test_auto_takes_the_fewest_chips_that_keep_all_constants(tmp_path: Path) -> 
     graph = branching(tmp_path)
     levels = levels_of_graph(graph)
     costs = Given(levels, 4000)
-    found = pipeline(graph, levels, "auto", "parameters", costs)
+    found = build_pipeline(graph, levels, "auto", "parameters", costs)
     count = len(found.system.chips)
     assert count > 1
     assert max(found.constants) <= 4000
     assert balance.cut_by_parameters(levels, count - 1, costs.overflow).excess > 0
     with pytest.raises(FitError, match="do not stay on the devices"):
-        pipeline(graph, levels, "auto", "parameters", Given(levels, 100))
+        build_pipeline(graph, levels, "auto", "parameters", Given(levels, 100))
 
 
 def test_a_level_larger_than_a_chip_is_named(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_level_larger_than_a_chip_is_named(tmp_path: Path) -> None:
     costs = Given(levels_of_graph(graph), 1500)
     costs.tables = lambda stages: [np.full((costs.levels.depth, costs.levels.depth + 1), np.inf)] * stages  # type: ignore[method-assign]
     with pytest.raises(FitError, match=r"level 0 of .* which no device can run"):
-        pipeline(graph, costs.levels, 2, "cycles", costs)
+        build_pipeline(graph, costs.levels, 2, "cycles", costs)
 
 
 def test_more_chips_than_levels_are_refused(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from deeploy.options import Balance, Options
 from deeploy.partition import balance
 from deeploy.partition.balance import Table
 from deeploy.partition.balance_levels import Cuts, Levels, result_spans, stage_segments
-from deeploy.partition.pipeline import Pipeline, levels_of_graph, nodes_of, pipeline, stage_graph
+from deeploy.partition.pipeline import Pipeline, build_pipeline, levels_of_graph, nodes_of, stage_graph
 from deeploy.partition.system import with_queues
 from deeploy.planning.binding.assemble import assemble_program
 from deeploy.planning.choice.resident_constants import Far
@@ -239,10 +239,10 @@ def plan_pipeline_stages(
     if target.timing is None or not target.paths:
         if strategy in ("cycles", "profile"):
             notes.append(f"target {target.name} does not say how long things take: stages are balanced by products and bytes")
-        cut_pipeline = pipeline(graph, levels, chips, strategy, CountedStages(graph, levels, target))
+        cut_pipeline = build_pipeline(graph, levels, chips, strategy, CountedStages(graph, levels, target))
         return replace(cut_pipeline, system=replace(cut_pipeline.system, notes=tuple(notes)))
     costs = PlannedStages(graph, levels, target, options, topology)
-    cut_pipeline = pipeline(graph, levels, chips, strategy, costs)
+    cut_pipeline = build_pipeline(graph, levels, chips, strategy, costs)
     if not costs.is_exact:
         notes.append(f"of the cuts that were planned in {costs.rounds} rounds the best was taken; a better one is not excluded")
     for number, ((first, end), cycles) in enumerate(

@@ -9,21 +9,21 @@ import numpy as np
 
 from deeploy.frontend.expand.expansion import Expansion, Refusal, Results, declares
 from deeploy.frontend.expand.products import to_float
-from deeploy.frontend.predicates import Operands, UnknownOperand, masked, shape_is
+from deeploy.frontend.predicates import Operands, UnknownOperand, fits_mask, shape_is
 from deeploy.ir.nodes import Tensor, concat, constant, where
 from deeploy.ir.types import DType
 
 _LOWEST = float(np.finfo(np.float32).min)
 
 
-def _columns(node: Operands) -> tuple[int, ...]:
+def _add_columns(node: Operands) -> tuple[int, ...]:
     """A bias for every column of weights."""
     if len(node.shape(1)) != 2:
         raise UnknownOperand
     return node.shape(1)[1:]
 
 
-def _biases(node: Operands) -> tuple[int, ...]:
+def _check_biases(node: Operands) -> tuple[int, ...]:
     """MultiHeadAttention: one for every column of queries, keys and values."""
     q, v = node.shape(0), node.shape(2)
     if len(q) != 3 or len(v) != 3:
@@ -31,7 +31,7 @@ def _biases(node: Operands) -> tuple[int, ...]:
     return (2 * q[-1] + v[-1],)
 
 
-def _batches(node: Operands) -> str | None:
+def _check_batches(node: Operands) -> str | None:
     """Queries, keys and values are of the same batches."""
     counts = {node.shape(position)[0] for position in range(3) if node.has(position) and node.shape(position)}
     return f"has queries, keys and values of {' and '.join(map(str, sorted(counts)))} batches" if len(counts) > 1 else None
@@ -46,7 +46,7 @@ def heads_of(x: Tensor, count: int) -> Tensor:
     return x.reshape([batch, rows, count, width // count]).transpose([0, 2, 1, 3])
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, scale: float = 0, cap: float = 0) -> Tensor:
+def build_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, scale: float = 0, cap: float = 0) -> Tensor:
     """softmax(q k^T scale + bias) v of heads [batch, heads, rows, columns], as rows [batch, rows, heads x columns]."""
     scores = (q @ k.swap_last()) * (scale or 1 / math.sqrt(q.shape[-1]))
     if cap:
@@ -58,16 +58,16 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, scale: f
     return result.transpose([0, 2, 1, 3]).reshape([batch, rows, heads * width])
 
 
-def causal(rows: int, columns: int, window: int = 0) -> np.ndarray:
+def build_causal_mask(rows: int, columns: int, window: int = 0) -> np.ndarray:
     """Whether a row [rows, columns] may see a column: those up to its own, which are the last ``rows``; no more than ``window``."""
     allowed = np.tril(np.ones((rows, columns), bool), columns - rows)
     return allowed & ~np.tril(np.ones((rows, columns), bool), columns - rows - window) if window > 0 else allowed
 
 
-def _masked(mask: Tensor, batch: int, rows: int, columns: int, value: float) -> Tensor:
+def _mask_scores(mask: Tensor, batch: int, rows: int, columns: int, value: float) -> Tensor:
     """What a mask of 1 and 0 adds to scores, in any of the forms that the operator takes: broadcast over [batch, heads, rows, columns]."""
     if mask.rank == 1:  # the number of columns of each batch, perhaps followed by the first one of each
-        seen = _limited(mask, batch, columns)
+        seen = _limit_columns(mask, batch, columns)
     else:
         shape = {2: (mask.shape[0], 1, 1, mask.shape[-1]), 3: (mask.shape[0], 1, *mask.shape[1:])}.get(mask.rank, mask.shape)
         seen = mask.reshape(shape)
@@ -77,7 +77,7 @@ def _masked(mask: Tensor, batch: int, rows: int, columns: int, value: float) -> 
     return where(seen, 0.0, value)
 
 
-def _limited(mask: Tensor, batch: int, columns: int) -> Tensor:
+def _limit_columns(mask: Tensor, batch: int, columns: int) -> Tensor:
     """Which columns a mask of as many ends as there are batches, or of ends and then beginnings, lets through."""
     if mask.shape[0] not in (batch, 2 * batch):
         raise Refusal(f"has a mask of shape {list(mask.shape)}", "give it a mask of all elements")
@@ -89,17 +89,17 @@ def _limited(mask: Tensor, batch: int, columns: int) -> Tensor:
     return seen.apply("And", begin[0].reshape([batch, 1, 1, 1]).apply("Less", places + 1)) if begin else seen
 
 
-def _forbid(allowed: np.ndarray, bias: Tensor | None) -> Tensor:
+def _forbid_columns(allowed: np.ndarray, bias: Tensor | None) -> Tensor:
     """What is added to scores, and far below where columns are not allowed."""
     return where(constant(allowed), 0.0 if bias is None else bias, _LOWEST)
 
 
-def _bias(m: Expansion, mask: Tensor | None, added: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
+def _bias_scores(m: Expansion, mask: Tensor | None, added: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
     """What is added to scores: of a mask, of a tensor that the node is given, and far below where columns are ahead of a row."""
     (batch, _, rows, _), columns = q.shape, k.shape[2]
-    masked = None if mask is None else _masked(mask, batch, rows, columns, float(m.attrs.get("mask_filter_value", -10000.0)))
+    masked = None if mask is None else _mask_scores(mask, batch, rows, columns, float(m.attrs.get("mask_filter_value", -10000.0)))
     bias = added if masked is None else masked if added is None else masked + added
-    return _forbid(causal(rows, columns), bias) if m.attrs.get("unidirectional") and rows > 1 else bias
+    return _forbid_columns(build_causal_mask(rows, columns), bias) if m.attrs.get("unidirectional") and rows > 1 else bias
 
 
 def _self_attention(
@@ -118,19 +118,19 @@ def _self_attention(
     if past is not None:  # [2, batch, heads, rows, columns]
         k, v = (concat([past.cut(0, i, i + 1).reshape(past.shape[1:]), new], 2) for i, new in enumerate((k, v)))
     cache = concat([new.reshape([1, *new.shape]) for new in (k, v)], 0) if m.wants(1) else None
-    return [attend(q, k, v, _bias(m, mask, added, q, k), float(m.attrs.get("scale", 0))), cache]
+    return [build_attention(q, k, v, _bias_scores(m, mask, added, q, k), float(m.attrs.get("scale", 0))), cache]
 
 
 @declares(
     "Attention",
     _ATTENTION,
     "rotary_embedding_dim?: natural",
-    shape_is(2, _columns),
-    masked(3),
+    shape_is(2, _add_columns),
+    fits_mask(3),
     inputs=(2, 7),
     rank=3,
 )
-def attention(
+def expand_attention(
     m: Expansion,
     x: Tensor,
     weights: Tensor,
@@ -150,7 +150,7 @@ def attention(
     return _self_attention(m, project, qkv_hidden_sizes or [weights.shape[1] // 3] * 3, mask, past, added)
 
 
-@declares("QAttention", _ATTENTION, shape_is(2, _columns), masked(5), rank=3)
+@declares("QAttention", _ATTENTION, shape_is(2, _add_columns), fits_mask(5), rank=3)
 def quantised_attention(
     m: Expansion,
     x: Tensor,
@@ -180,9 +180,9 @@ def quantised_attention(
 @declares(
     "MultiHeadAttention",
     "num_heads: heads; mask_filter_value?: float; unidirectional?: flag",
-    shape_is(3, _biases),
-    masked(4),
-    _batches,
+    shape_is(3, _check_biases),
+    fits_mask(4),
+    _check_batches,
     inputs=(1, 10),
     rank=3,
 )
@@ -211,7 +211,7 @@ def multi_head_attention(
         raise Refusal("shares the buffer of its cache, or hands out scores", "export the model with caches that grow")
     if past is not None and past_values is not None:
         k, v = concat([past, k], 2), concat([past_values, v], 2)
-    return [attend(q, k, v, _bias(m, mask, added, q, k), scale), k, v]
+    return [build_attention(q, k, v, _bias_scores(m, mask, added, q, k), scale), k, v]
 
 
 @declares(
@@ -257,7 +257,7 @@ def grouped_attention(
     if m.attrs.get("smooth_softmax") or m.attrs.get("k_quant_type") or m.input(11) is not None:
         raise Refusal("smoothes its softmax or has sinks", "export the model without them")
     if do_rotary and cosines is not None and sines is not None:
-        q, k = (_rotated(x, cosines, sines, places, before, rotary_interleaved) for x in (q, k))
+        q, k = (_rotate_heads(x, cosines, sines, places, before, rotary_interleaved) for x in (q, k))
     if past is not None and past_values is not None:
         k, v = concat([past, k], 2), concat([past_values, v], 2)
     batch, _, columns, width = k.shape
@@ -266,11 +266,11 @@ def grouped_attention(
         x.reshape([batch, shared, 1, columns, width]).expand(group).reshape([batch, heads, columns, width]) if heads > shared else x
         for x in (k, v)
     )
-    allowed = causal(q.shape[2], columns, max(0, local_window_size))
-    return [attend(q, keys, values, bias if allowed.all() else _forbid(allowed, bias), scale, softcap), k, v]
+    allowed = build_causal_mask(q.shape[2], columns, max(0, local_window_size))
+    return [build_attention(q, keys, values, bias if allowed.all() else _forbid_columns(allowed, bias), scale, softcap), k, v]
 
 
-def _rotated(x: Tensor, cosines: Tensor, sines: Tensor, places: Tensor | None, first: int, interleaved: int) -> Tensor:
+def _rotate_heads(x: Tensor, cosines: Tensor, sines: Tensor, places: Tensor | None, first: int, interleaved: int) -> Tensor:
     """Heads [batch, heads, rows, columns], rotated by their places: from ``first`` on, where none are given."""
     rows = x.shape[2]
     if places is None:
@@ -281,11 +281,11 @@ def _rotated(x: Tensor, cosines: Tensor, sines: Tensor, places: Tensor | None, f
         chosen = [table.take(places.reshape([-1, rows])) for table in (cosines, sines)]
     tables = [table.reshape([-1, 1, rows, table.shape[-1]]) for table in chosen]
     width = 2 * cosines.shape[-1]
-    turned = _turned(x.cut(3, 0, width), tables, interleaved)
+    turned = _turn_pairs(x.cut(3, 0, width), tables, interleaved)
     return turned if width == x.shape[-1] else concat([turned, x.cut(3, width, x.shape[-1])], 3)
 
 
-def _turned(x: Tensor, tables: Sequence[Tensor], interleaved: int) -> Tensor:
+def _turn_pairs(x: Tensor, tables: Sequence[Tensor], interleaved: int) -> Tensor:
     """x cos + turn(x) sin, where turn exchanges halves or neighbours and negates one of each pair."""
     half = x.shape[3] // 2
     if interleaved:
@@ -299,7 +299,7 @@ def _turned(x: Tensor, tables: Sequence[Tensor], interleaved: int) -> Tensor:
 
 
 @declares("RotaryEmbedding", "interleaved?: flag; rotary_embedding_dim?: natural", rank=3)
-def rotation(
+def expand_rotation(
     x: Tensor,
     places: Tensor,
     cosines: Tensor,
@@ -315,9 +315,9 @@ def rotation(
     if is_packed_batching or scale != 1.0:
         raise Refusal("packs batches, or scales positions", "export the model without that")
     if x.rank == 4:
-        return _rotated(x, cosines, sines, places, 0, interleaved)
+        return _rotate_heads(x, cosines, sines, places, 0, interleaved)
     heads = num_heads if rotary_embedding_dim else x.shape[2] // (2 * cosines.shape[-1])
     if not heads:
         raise Refusal("does not say how many heads it has", "set num_heads")
-    turned = _rotated(heads_of(x, heads), cosines, sines, places, 0, interleaved)
+    turned = _rotate_heads(heads_of(x, heads), cosines, sines, places, 0, interleaved)
     return turned.transpose([0, 2, 1, 3]).reshape(x.shape)

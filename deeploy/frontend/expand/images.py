@@ -18,7 +18,7 @@ _SHARPNESS = -0.75  # of cubic interpolation, as ONNX has it for GridSample
 Tap = tuple[Tensor, Tensor | None]  # an index along an axis as a float, and its weight
 
 
-def _reflected(x: Tensor, low: float, high: float) -> Tensor:
+def _reflect_coordinates(x: Tensor, low: float, high: float) -> Tensor:
     """Coordinates mirrored at both borders until they lie between them."""
     span = high - low
     if not span:
@@ -28,12 +28,12 @@ def _reflected(x: Tensor, low: float, high: float) -> Tensor:
     return (1.0 - (rest - 1.0).apply("Abs")) * span + low
 
 
-def _between(x: Tensor, size: int) -> Tensor:
+def _limit_coordinates(x: Tensor, size: int) -> Tensor:
     """Coordinates limited to those of an axis."""
     return x.apply("Max", 0.0).apply("Min", size - 1.0)
 
 
-def _taps(x: Tensor, kind: str) -> list[Tap]:
+def _list_neighbours(x: Tensor, kind: str) -> list[Tap]:
     """The neighbours of a coordinate and their weights."""
     if kind == "nearest":
         return [(x.apply("Round"), None)]
@@ -63,8 +63,8 @@ def grid_sample(
             seen = index.apply("Greater", -0.5).apply("And", index.apply("Less", size - 0.5)).cast(DType.FLOAT32)
             weight = seen if weight is None else weight * seen
         elif padding_mode == "reflection":
-            index = _reflected(index, *borders).apply("Round")
-        return _between(index, size), weight
+            index = _reflect_coordinates(index, *borders).apply("Round")
+        return _limit_coordinates(index, size), weight
 
     axes: list[list[Tap]] = []
     for axis, size in enumerate(sizes):
@@ -73,10 +73,10 @@ def grid_sample(
         scaled = (place + 1.0) * ((size - 1) / 2) if align_corners else (place + 1.0) * (size / 2) - 0.5
         scaled = scaled.apply("Round") if mode == "nearest" else scaled
         if padding_mode == "border":
-            scaled = _between(scaled, size)
+            scaled = _limit_coordinates(scaled, size)
         elif padding_mode == "reflection":
-            scaled = _reflected(scaled, *borders)
-        axes.append([inside(tap, size, borders) for tap in _taps(scaled, mode)])
+            scaled = _reflect_coordinates(scaled, *borders)
+        axes.append([inside(tap, size, borders) for tap in _list_neighbours(scaled, mode)])
     rows = x.reshape([batch, channels, -1]).transpose([0, 2, 1]).reshape([-1, channels])
     begins = (np.arange(batch) * math.prod(sizes)).astype(np.int32).reshape(batch, *[1] * len(outer))
     total: Tensor | None = None
@@ -93,7 +93,7 @@ def grid_sample(
 
 
 @expands("AveragePool", "MaxPool")
-def pool(m: Expansion, x: Tensor) -> Results:
+def expand_pool(m: Expansion, x: Tensor) -> Results:
     """The largest elements with their places; three axes: along the last two, then along the first."""
     if m.wants(1):
         attrs = {name: value for name, value in m.attrs.items() if name != "storage_order"}
@@ -167,7 +167,7 @@ def instance_norm(x: Tensor, scale: Tensor, offset: Tensor, *, epsilon: float = 
     return distance / (variance + epsilon).apply("Sqrt") * _of_channels(scale, x.rank) + _of_channels(offset, x.rank)
 
 
-def _transform(length: int, taken: int, count: int, inverse: bool, is_half: bool) -> np.ndarray:
+def _transform_matrix(length: int, taken: int, count: int, inverse: bool, is_half: bool) -> np.ndarray:
     """The matrix [2 taken, 2 count] of a discrete Fourier transform of ``length``, of real and imaginary parts side by side.
 
     With ``is_half``, what is transformed back are the first half of the frequencies of a real signal.
@@ -180,7 +180,7 @@ def _transform(length: int, taken: int, count: int, inverse: bool, is_half: bool
     return np.array([[real, imaginary], [-imaginary, real]]).transpose(2, 0, 3, 1).reshape(2 * taken, 2 * count)
 
 
-def _transformed(x: Tensor, length: int, inverse: bool, onesided: bool) -> Tensor:
+def _transform_rows(x: Tensor, length: int, inverse: bool, onesided: bool) -> Tensor:
     """Rows [..., taken, 1 or 2] of numbers, real or complex, transformed: [..., count, 2], or [..., count, 1] back to real ones.
 
     Where there is a fast way, a DFT along the last axis but one stays; else it is a product with a constant matrix.
@@ -193,7 +193,7 @@ def _transformed(x: Tensor, length: int, inverse: bool, onesided: bool) -> Tenso
     back = inverse and onesided
     count = length if back or not onesided else length // 2 + 1
     used = min(taken, count if not back and onesided and parts == 2 and taken < length else taken, length)
-    matrix = _transform(length, used, count, inverse, back).reshape(used, 2, count, 2)
+    matrix = _transform_matrix(length, used, count, inverse, back).reshape(used, 2, count, 2)
     matrix = matrix[:, :parts, :, : 1 if back else 2]
     rows = x.cut(x.rank - 2, 0, used)
     result = rows.reshape([*outer, used * parts]) @ matrix.reshape(used * parts, -1).astype(np.float32)
@@ -201,7 +201,7 @@ def _transformed(x: Tensor, length: int, inverse: bool, onesided: bool) -> Tenso
 
 
 @expands("DFT")
-def fourier(
+def expand_fourier(
     m: Expansion,
     x: Tensor,
     given: np.ndarray | None = None,
@@ -220,7 +220,7 @@ def fourier(
     perm = [i for i in range(x.rank - 1) if i != axis] + [axis, x.rank - 1]
     usual = 2 * (x.shape[axis] - 1) if inverse and onesided else x.shape[axis]
     length = usual if given is None else int(given.reshape(-1)[0])
-    return _transformed(x.transpose(perm), length, bool(inverse), bool(onesided)).transpose(invert(perm))
+    return _transform_rows(x.transpose(perm), length, bool(inverse), bool(onesided)).transpose(invert(perm))
 
 
 @expands("STFT")
@@ -232,4 +232,4 @@ def short_fourier(x: Tensor, step: np.ndarray, window: Tensor | None, given: np.
     frames = signal.take(np.arange(count)[:, None] * hop + np.arange(size), 1)
     if window is not None:
         frames = frames * window.reshape([size, 1])
-    return _transformed(frames, size, False, bool(onesided))
+    return _transform_rows(frames, size, False, bool(onesided))

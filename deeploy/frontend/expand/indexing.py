@@ -18,17 +18,17 @@ _MOST_PAIRS = 1 << 22  # comparisons of all elements of rows with each other, up
 _COMBINE = {"add": "Add", "mul": "Mul", "max": "Max", "min": "Min"}
 
 
-def _strides(shape: Sequence[int]) -> list[int]:
+def _flat_strides(shape: Sequence[int]) -> list[int]:
     return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
-def _flat(coordinates: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+def _flat_places(coordinates: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     """Places in a flat tensor of a shape, of coordinates that lie along the first axis."""
-    result: np.ndarray = np.tensordot(np.array(_strides(shape), np.int64), coordinates, 1)
+    result: np.ndarray = np.tensordot(np.array(_flat_strides(shape), np.int64), coordinates, 1)
     return result
 
 
-def _positive(indices: Tensor, size: int) -> Tensor:
+def _positive_indices(indices: Tensor, size: int) -> Tensor:
     """Indices from 0 on, of which negative ones counted from the end."""
     indices = indices.cast(DType.INT32)
     return where(indices.apply("Less", 0), indices + size, indices)
@@ -37,10 +37,10 @@ def _positive(indices: Tensor, size: int) -> Tensor:
 @expands("GatherElements")
 def gather_elements(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
     """The flat places of all elements, which one Gather takes."""
-    axis, strides = axis % x.rank, _strides(x.shape)
+    axis, strides = axis % x.rank, _flat_strides(x.shape)
     coordinates = np.indices(indices.shape)
     coordinates[axis] = 0
-    places = _positive(indices, x.shape[axis]) * strides[axis] + _flat(coordinates, x.shape)
+    places = _positive_indices(indices, x.shape[axis]) * strides[axis] + _flat_places(coordinates, x.shape)
     return x.reshape([x.elements]).take(places)
 
 
@@ -48,17 +48,17 @@ def gather_elements(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
 def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
     """The flat places of all slices."""
     batch, count, outer = batch_dims, indices.shape[-1], indices.shape[:-1]
-    strides = _strides(x.shape[: batch + count])
+    strides = _flat_strides(x.shape[: batch + count])
     begins = np.arange(math.prod(x.shape[:batch]), dtype=np.int32) * math.prod(x.shape[batch : batch + count])
     places = constant(begins.reshape(*x.shape[:batch], *[1] * (len(outer) - batch)))
     for position in range(count):
         column = indices.cut(indices.rank - 1, position, position + 1).reshape(outer)
-        places = places + _positive(column, x.shape[batch + position]) * strides[batch + position]
+        places = places + _positive_indices(column, x.shape[batch + position]) * strides[batch + position]
     rows = x.reshape([math.prod(x.shape[: batch + count]), *x.shape[batch + count :]])
     return rows.take(places.expand(outer))
 
 
-def _neutral(reduction: str, dtype: np.dtype[Any]) -> float:
+def _neutral_value(reduction: str, dtype: np.dtype[Any]) -> float:
     """What changes nothing where it is combined."""
     if reduction in ("add", "mul"):
         return float(reduction == "mul")
@@ -67,7 +67,7 @@ def _neutral(reduction: str, dtype: np.dtype[Any]) -> float:
     return int(np.iinfo(dtype).min if reduction == "max" else np.iinfo(dtype).max)
 
 
-def scattered(m: Expansion, x: Tensor, updates: Tensor, places: np.ndarray, reduction: str = "none") -> Tensor:
+def scatter_updates(m: Expansion, x: Tensor, updates: Tensor, places: np.ndarray, reduction: str = "none") -> Tensor:
     """A tensor with ``updates`` at constant places of its flat elements: the last one of each place, or all combined with what is there."""
     base, places, updates = x.reshape([x.elements]), places.ravel(), updates.reshape([updates.elements])
     if places.size and not 0 <= places.min() <= places.max() < x.elements:
@@ -84,7 +84,7 @@ def scattered(m: Expansion, x: Tensor, updates: Tensor, places: np.ndarray, redu
     turns = int(turn.max(initial=-1)) + 1
     m.spend(2 * turns)
     dtype = x.dtype.numpy
-    padded = concat([updates, constant(np.array([_neutral(reduction, dtype)]).astype(dtype))], 0)
+    padded = concat([updates, constant(np.array([_neutral_value(reduction, dtype)]).astype(dtype))], 0)
     for number in range(turns):
         source = np.full(x.elements, updates.elements)
         source[groups[turn == number]] = order[turn == number]
@@ -98,16 +98,16 @@ def scatter_elements(m: Expansion, x: Tensor, indices: np.ndarray, updates: Tens
     axis, indices = axis % x.rank, indices.astype(np.int64)
     coordinates = np.indices(indices.shape)
     coordinates[axis] = np.where(indices < 0, indices + x.shape[axis], indices)
-    return scattered(m, x, updates, _flat(coordinates, x.shape), reduction)
+    return scatter_updates(m, x, updates, _flat_places(coordinates, x.shape), reduction)
 
 
 @expands("ScatterND")
 def scatter_nd(m: Expansion, x: Tensor, indices: np.ndarray, updates: Tensor, *, reduction: str = "none") -> Tensor:
     """Constant indices."""
     count, indices = indices.shape[-1], indices.astype(np.int64)
-    inner, strides = math.prod(x.shape[count:]), _strides(x.shape)[:count]
+    inner, strides = math.prod(x.shape[count:]), _flat_strides(x.shape)[:count]
     wrapped = np.where(indices < 0, indices + np.array(x.shape[:count]), indices)
-    return scattered(m, x, updates, (wrapped * np.array(strides)).sum(axis=-1)[..., None] + np.arange(inner), reduction)
+    return scatter_updates(m, x, updates, (wrapped * np.array(strides)).sum(axis=-1)[..., None] + np.arange(inner), reduction)
 
 
 @expands("TensorScatter")
@@ -120,7 +120,7 @@ def tensor_scatter(
     coordinates[axis] += first[coordinates[0]]
     if mode == "circular":
         coordinates[axis] %= x.shape[axis]
-    return scattered(m, x, updates, _flat(coordinates, x.shape))
+    return scatter_updates(m, x, updates, _flat_places(coordinates, x.shape))
 
 
 @expands("OneHot")
@@ -130,7 +130,7 @@ def one_hot(indices: Tensor, depth: np.ndarray, values: Tensor, *, axis: int = -
     shape = (*indices.shape[:axis], 1, *indices.shape[axis:])
     row = np.arange(size, dtype=np.int32).reshape([-1 if i == axis else 1 for i in range(len(shape))])
     off, on = (part.reshape([1]) for part in values.split(0, [1, 1]))
-    return where(_positive(indices, size).reshape(shape).apply("Equal", row), on, off)
+    return where(_positive_indices(indices, size).reshape(shape).apply("Equal", row), on, off)
 
 
 @expands("TopK")
@@ -153,7 +153,7 @@ def top_k(m: Expansion, x: Tensor, count: np.ndarray | None = None, *, axis: int
 
 
 @expands("Compress")
-def compress(x: Tensor, condition: np.ndarray, *, axis: int | None = None) -> Tensor:
+def expand_compress(x: Tensor, condition: np.ndarray, *, axis: int | None = None) -> Tensor:
     """A constant condition."""
     rows = x.reshape([x.elements]) if axis is None else x
     return rows.take(np.flatnonzero(condition), 0 if axis is None else axis % x.rank)
@@ -165,7 +165,7 @@ def reverse_sequence(x: Tensor, lengths: np.ndarray, *, time_axis: int = 0, batc
     coordinates = np.indices(x.shape)
     limit = lengths.astype(np.int64)[coordinates[batch_axis]]
     coordinates[time_axis] = np.where(coordinates[time_axis] < limit, limit - 1 - coordinates[time_axis], coordinates[time_axis])
-    return x.reshape([x.elements]).take(_flat(coordinates, x.shape))
+    return x.reshape([x.elements]).take(_flat_places(coordinates, x.shape))
 
 
 @expands("CumProd")
@@ -184,7 +184,7 @@ def running_product(m: Expansion, x: Tensor, along: np.ndarray, *, exclusive: in
 
 
 @expands("TfIdfVectorizer")
-def vectorizer(
+def expand_vectorizer(
     m: Expansion,
     x: Tensor,
     *,
@@ -206,7 +206,7 @@ def vectorizer(
     counts = np.zeros((len(grams), max(ngram_indexes) + 1), np.float32)
     columns: list[Tensor] = []
     for number, gram in enumerate(grams):
-        total = _occurrences(rows, gram, max_skip_count) if min_gram_length <= len(gram) <= max_gram_length else None
+        total = _count_occurrences(rows, gram, max_skip_count) if min_gram_length <= len(gram) <= max_gram_length else None
         columns.append(constant(np.zeros((rows.shape[0], 1), np.float32)) if total is None else total)
         counts[number, ngram_indexes[number]] = 1
     m.spend(len(columns))
@@ -218,7 +218,7 @@ def vectorizer(
     return result.reshape([*x.shape[:-1], counts.shape[1]])
 
 
-def _occurrences(rows: Tensor, gram: Sequence[int], skips: int) -> Tensor | None:
+def _count_occurrences(rows: Tensor, gram: Sequence[int], skips: int) -> Tensor | None:
     """How often a sequence occurs in every row [rows, 1], its elements one to ``skips`` + 1 places apart; a single one counts once."""
     total: Tensor | None = None
     for apart in range(1, skips + 2 if len(gram) > 1 else 2):

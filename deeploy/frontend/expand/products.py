@@ -11,7 +11,7 @@ from deeploy.errors import shorten
 from deeploy.frontend.expand.expansion import Expansion, Refusal, Results, declares, expands
 from deeploy.frontend.lower.contractions import read_equation
 from deeploy.frontend.lower.quant import repeat_parameters
-from deeploy.frontend.predicates import Operands, axis_in, broadcasts, first_shape, rank_is, type_of
+from deeploy.frontend.predicates import Operands, axis_in, first_shape, has_broadcast, rank_is, type_of
 from deeploy.frontend.schemas import Attributes
 from deeploy.frontend.vendors import ACTIVATIONS, PADDING
 from deeploy.ir.nodes import Tensor, compute, constant
@@ -28,7 +28,7 @@ def to_float(x: Tensor, weights: Tensor, scale: Tensor, zero: Tensor | None, wei
     return x.apply("MatMulInteger", weights, *zeros).cast(DType.FLOAT32) * scale
 
 
-def _biased(x: Tensor, bias: Tensor | None) -> Tensor:
+def _add_bias(x: Tensor, bias: Tensor | None) -> Tensor:
     return x if bias is None else x + bias
 
 
@@ -43,7 +43,7 @@ def matmul_to_float(
     bias: Tensor | None = None,
 ) -> Tensor:
     """A product of integers, in floats."""
-    return _biased(to_float(x, weights, x_scale * scale, zero, weight_zero), bias)
+    return _add_bias(to_float(x, weights, x_scale * scale, zero, weight_zero), bias)
 
 
 @declares("DynamicQuantizeMatMul", rank=2)
@@ -52,11 +52,11 @@ def dynamic_matmul(
 ) -> Tensor:
     """The left matrix is quantised by its extremes."""
     integers, step, zero = m.compute_several("DynamicQuantizeLinear", 3, x)
-    return _biased(to_float(integers, weights, step * scale, zero, weight_zero), bias)
+    return _add_bias(to_float(integers, weights, step * scale, zero, weight_zero), bias)
 
 
 @expands("Einsum")
-def einsum(m: Expansion, *, equation: str = "") -> Tensor | None:
+def expand_einsum(m: Expansion, *, equation: str = "") -> Tensor | None:
     """Operands that have a letter twice, which is their diagonal, or axes of extent 1 that broadcast, which are left out."""
     operands = m.inputs()
     terms, result = read_equation(equation, [x.rank for x in operands]) or ([], "")
@@ -67,12 +67,12 @@ def einsum(m: Expansion, *, equation: str = "") -> Tensor | None:
             f"has the equation '{shorten(equation, 60)}' for {', '.join(str(list(x.shape)) for x in operands)}",
             "correct the model: as many terms as operands, a letter for every axis, one extent for every letter",
         )
-    distinct = [_distinct(x, word, sizes) for x, word in zip(operands, terms, strict=True)]
+    distinct = [_distinct_letters(x, word, sizes) for x, word in zip(operands, terms, strict=True)]
     words = [word for _, word in distinct]
     return None if words == terms else m.compute("Einsum", *(x for x, _ in distinct), equation=f"{','.join(words)}->{result}")
 
 
-def _distinct(x: Tensor, word: str, sizes: Mapping[str, int]) -> tuple[Tensor, str]:
+def _distinct_letters(x: Tensor, word: str, sizes: Mapping[str, int]) -> tuple[Tensor, str]:
     kept = [at for at, letter in enumerate(word) if x.shape[at] == sizes[letter]]
     x, word = x.reshape([x.shape[at] for at in kept]), "".join(word[at] for at in kept)
     while (twice := next((letter for letter in word if word.count(letter) > 1), None)) is not None:
@@ -116,7 +116,7 @@ def quantised_matmul(
     return moved.apply("Clip", min=float(low), max=float(high)).cast(dtype)
 
 
-def unpacked(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
+def unpack_numbers(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
     """``count`` numbers of some bits along the last axis of bytes, without a sign."""
     return packed[..., :count] if bits == 8 else unpack_elements(packed, DType(f"u{bits}"), count)
 
@@ -157,12 +157,12 @@ def block_matmul(
     if bits not in (2, 4, 8):
         raise Refusal(f"has weights of {bits} bits, or that are no constants", "quantise to 2, 4 or 8 bits")
     blocks = -(-rows // size)
-    values = unpacked(packed.reshape(columns, blocks, -1), bits, size).reshape(columns, -1)[:, :rows]
+    values = unpack_numbers(packed.reshape(columns, blocks, -1), bits, size).reshape(columns, -1)[:, :rows]
     scales = scales.reshape(columns, blocks)
     if zeros is None:
         centre = np.full((columns, blocks), 2 ** (bits - 1), np.uint8)
     elif zeros.dtype == np.uint8:
-        centre = unpacked(zeros.reshape(columns, -1), bits, blocks)
+        centre = unpack_numbers(zeros.reshape(columns, -1), bits, blocks)
     else:
         centre = zeros.reshape(columns, blocks)
     if order is not None:
@@ -176,10 +176,10 @@ def block_matmul(
             values, x = values[:, places], x.take(places, x.rank - 1)
         else:
             scales, centre, size = scales[:, block_of], centre[:, block_of], 1
-    return _biased(x @ _blocks(values.T, scales.T, centre.T, 0, size), bias)
+    return _add_bias(x @ _dequantise_blocks(values.T, scales.T, centre.T, 0, size), bias)
 
 
-def _blocks(values: np.ndarray, scales: np.ndarray, zeros: np.ndarray, axis: int, size: int) -> Tensor:
+def _dequantise_blocks(values: np.ndarray, scales: np.ndarray, zeros: np.ndarray, axis: int, size: int) -> Tensor:
     """The numbers that bytes with a scale and a zero point for every block along an axis stand for; zero points may be no integers."""
     scales, whole = scales.astype(np.float32), zeros.astype(values.dtype)
     if size == 1 or not np.array_equal(zeros, whole):
@@ -205,10 +205,10 @@ def block_gather(
         raise Refusal("has no table of 2, 4 or 8 bits, or no scales", "correct the model, or quantise it to 2, 4 or 8 bits")
     centre = 0
     if table.dtype == np.uint8:  # packed; elements of the types of 4 bits come as int8
-        table, centre = unpacked(table, bits, table.shape[-1] * 8 // bits), 2 ** (bits - 1)
-        zeros = None if zeros is None else unpacked(zeros, bits, scales.shape[-1])
+        table, centre = unpack_numbers(table, bits, table.shape[-1] * 8 // bits), 2 ** (bits - 1)
+        zeros = None if zeros is None else unpack_numbers(zeros, bits, scales.shape[-1])
     zeros = np.full(scales.shape, centre, table.dtype) if zeros is None else zeros
-    rows = _blocks(table, scales, zeros, quantize_axis % table.ndim, block_size)
+    rows = _dequantise_blocks(table, scales, zeros, quantize_axis % table.ndim, block_size)
     return rows.take(places, gather_axis % table.ndim)
 
 
@@ -231,7 +231,7 @@ _WINDOW = f"auto_pad?: string {PADDING}; dilations? kernel_shape? pads? strides?
 _ACTIVATION = f"activation?: string {ACTIVATIONS}|Clip|HardSwish"
 
 
-def _activated(m: Expansion, x: Tensor, parameters: Sequence[float]) -> Tensor:
+def _apply_activation(m: Expansion, x: Tensor, parameters: Sequence[float]) -> Tensor:
     """What the attribute ``activation`` names, with its parameters."""
     name = str(m.attrs.get("activation", ""))
     if name == "Clip":
@@ -257,7 +257,7 @@ def fused_conv(
 ) -> Tensor:
     """A convolution, perhaps a summand, and an activation."""
     result = m.compute(m.op.removeprefix("Fused"), x, weights, *([] if bias is None else [bias]), **_without_activation(m))
-    return _activated(m, _biased(result, summand), activation_params)
+    return _apply_activation(m, _add_bias(result, summand), activation_params)
 
 
 @declares(
@@ -270,7 +270,7 @@ def fused_conv(
 def fused_gemm(m: Expansion) -> Tensor:
     """A product and an activation."""
     named = [f"activation_{name}" for name in ("alpha", "beta", "gamma")]
-    return _activated(
+    return _apply_activation(
         m,
         m.compute("Gemm", *m.inputs(), **_without_activation(m)),
         [float(m.attrs[name]) for name in named if name in m.attrs],
@@ -281,21 +281,21 @@ def fused_gemm(m: Expansion) -> Tensor:
 @declares("FastGelu")
 def biased_gelu(m: Expansion, x: Tensor, bias: Tensor | None = None) -> Tensor:
     """Gelu of a sum; the fast one is an approximation."""
-    return m.compute("Gelu", _biased(x, bias), **({"approximate": "tanh"} if m.op == "FastGelu" else {}))
+    return m.compute("Gelu", _add_bias(x, bias), **({"approximate": "tanh"} if m.op == "FastGelu" else {}))
 
 
-def _norm(m: Expansion, x: Tensor, scale: Tensor, offset: Tensor | None, epsilon: float) -> Tensor:
+def _build_norm(m: Expansion, x: Tensor, scale: Tensor, offset: Tensor | None, epsilon: float) -> Tensor:
     op = "RMSNormalization" if m.op == "SkipSimplifiedLayerNormalization" else "LayerNormalization"
     return m.compute(op, x, scale, *([] if offset is None else [offset]), axis=-1, epsilon=epsilon)
 
 
-def _skipped(node: Operands) -> str | None:
+def _expand_skip_norm(node: Operands) -> str | None:
     """SkipLayerNormalization and its kind: what is added is the same for all batches, or has all rows of each."""
     x, skip = node.shape(0), node.shape(1)
     return None if x[-2:] == skip[-2:] else f"adds a tensor of shape {list(skip)} to one of shape {list(x)}"
 
 
-_SKIPPED = (rank_is(1, 2, 3), rank_is(2, 1), broadcasts(1, first_shape), _skipped)
+_SKIPPED = (rank_is(1, 2, 3), rank_is(2, 1), has_broadcast(1, first_shape), _expand_skip_norm)
 
 
 @declares("SkipLayerNormalization", *_SKIPPED, rank=1)
@@ -310,8 +310,8 @@ def skip_norm(
     epsilon: float = 1e-12,
 ) -> Results:
     """The norm of a sum, which may be an output, too."""
-    total = _biased(x + skip, bias)
-    return [_norm(m, total, scale, offset, epsilon), None, None, total]
+    total = _add_bias(x + skip, bias)
+    return [_build_norm(m, total, scale, offset, epsilon), None, None, total]
 
 
 @declares("SkipSimplifiedLayerNormalization", *_SKIPPED, rank=1)
@@ -346,4 +346,4 @@ def embedded_norm(
     if segments is not None and segment_table is not None:
         total = total + segment_table.take(segments)
     count = constant(np.zeros(batch, np.int32)) if mask is None else mask.cast(DType.INT32).reduce("Sum", 1, keepdims=0)
-    return [_norm(m, total, scale, offset, epsilon), count if m.wants(1) else None, total if m.wants(2) else None]
+    return [_build_norm(m, total, scale, offset, epsilon), count if m.wants(1) else None, total if m.wants(2) else None]

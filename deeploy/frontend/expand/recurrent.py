@@ -37,7 +37,7 @@ class _ExpandedDirection:
         return self.state[0].shape[1]
 
 
-def _lstm(layer: _ExpandedDirection, a: Tensor, h: Tensor, c: Tensor) -> State:
+def _step_lstm(layer: _ExpandedDirection, a: Tensor, h: Tensor, c: Tensor) -> State:
     i, o, f, g = (a + layer.of_state(h)).split(1, [layer.width] * 4)
     if layer.peepholes is not None:
         i, f = i + layer.peepholes[0] * c, f + layer.peepholes[2] * c
@@ -47,7 +47,7 @@ def _lstm(layer: _ExpandedDirection, a: Tensor, h: Tensor, c: Tensor) -> State:
     return o.apply("Sigmoid") * c.apply("Tanh"), c
 
 
-def _gru(layer: _ExpandedDirection, a: Tensor, h: Tensor) -> State:
+def _step_gru(layer: _ExpandedDirection, a: Tensor, h: Tensor) -> State:
     width = layer.width
     z_in, r_in, n_in = a.split(1, [width] * 3)
     z_state, r_state, n_state = layer.of_state(h).split(1, [width] * 3)
@@ -62,14 +62,14 @@ def _gru(layer: _ExpandedDirection, a: Tensor, h: Tensor) -> State:
     return ((1 - z) * n + z * h,)
 
 
-def _rnn(layer: _ExpandedDirection, a: Tensor, h: Tensor) -> State:
+def _step_rnn(layer: _ExpandedDirection, a: Tensor, h: Tensor) -> State:
     return ((a + layer.of_state(h)).apply("Tanh"),)
 
 
-_STEPS: dict[str, Callable[..., State]] = dict(zip(GATES, (_lstm, _gru, _rnn), strict=True))
+_STEPS: dict[str, Callable[..., State]] = dict(zip(GATES, (_step_lstm, _step_gru, _step_rnn), strict=True))
 
 
-def _run(m: Expansion, op: str, layer: _ExpandedDirection, x: Tensor, is_reverse: bool) -> tuple[list[Tensor], State]:
+def _run_steps(m: Expansion, op: str, layer: _ExpandedDirection, x: Tensor, is_reverse: bool) -> tuple[list[Tensor], State]:
     """The states behind all steps of inputs [steps, batch, width], and the last one."""
     steps, batch, width = x.shape
     m.spend(12 * steps)
@@ -87,12 +87,12 @@ def _run(m: Expansion, op: str, layer: _ExpandedDirection, x: Tensor, is_reverse
     return results[:: -1 if is_reverse else 1], state
 
 
-def _part(x: Tensor, number: int) -> Tensor:
+def _select_direction(x: Tensor, number: int) -> Tensor:
     """What belongs to one direction."""
     return x.cut(0, number, number + 1).reshape(x.shape[1:])
 
 
-def _refuses(m: Expansion, op: str) -> str:
+def _find_refusal(m: Expansion, op: str) -> str:
     """What a layer has that steps are not written for; "" for nothing."""
     given = [str(name).lower() for name in m.attrs.get("activations", [])]
     usual = [name.lower() for name in ACTIVATIONS[op]]
@@ -101,7 +101,9 @@ def _refuses(m: Expansion, op: str) -> str:
     return "a clip" if m.attrs.get("clip") else "coupled gates" if m.attrs.get("input_forget") else ""
 
 
-def _whole(m: Expansion, op: str, x: Tensor, directions: int, products: Callable[[int], tuple[Product, Product]]) -> list[Tensor | None]:
+def _join_directions(
+    m: Expansion, op: str, x: Tensor, directions: int, products: Callable[[int], tuple[Product, Product]]
+) -> list[Tensor | None]:
     """The outputs of a layer of one or two directions; ``products`` are those of inputs and of states of one."""
     is_batch_first, width = int(bool(m.attrs.get("layout"))), int(m.attrs["hidden_size"])
     x = x.transpose([1, 0, 2]) if is_batch_first else x
@@ -116,13 +118,13 @@ def _whole(m: Expansion, op: str, x: Tensor, directions: int, products: Callable
         return states.cut(is_batch_first, number, number + 1).reshape([batch, width])
 
     runs = [
-        _run(
+        _run_steps(
             m,
             op,
             _ExpandedDirection(
                 *products(number),
-                None if biases is None else _part(biases, number).split(0, [size, size]),
-                None if peepholes is None else _part(peepholes, number).split(0, [width] * 3),
+                None if biases is None else _select_direction(biases, number).split(0, [size, size]),
+                None if peepholes is None else _select_direction(peepholes, number).split(0, [width] * 3),
                 tuple(begin(position, number) for position in ((5, 6) if op == "LSTM" else (5,))),
                 bool(m.attrs.get("linear_before_reset")),
             ),
@@ -137,19 +139,19 @@ def _whole(m: Expansion, op: str, x: Tensor, directions: int, products: Callable
 
 
 @expands(*_STEPS)
-def computed(m: Expansion, x: Tensor, weights: Tensor, recurrence: Tensor) -> Results:
+def expand_computed(m: Expansion, x: Tensor, weights: Tensor, recurrence: Tensor) -> Results:
     """Weights that are computed at run time."""
     lengths, given = m.input(4), [tensor for tensor in (weights, recurrence, m.input(3), m.input(7)) if tensor is not None]
     steps = x.shape[int(m.attrs.get("layout", 0))]
     is_whole = lengths is None or (lengths.data is not None and (lengths.data == steps).all())
-    if all(map(is_fixed, given)) or _refuses(m, m.op) or not is_whole:
+    if all(map(is_fixed, given)) or _find_refusal(m, m.op) or not is_whole:
         return None
 
     def products(number: int) -> tuple[Product, Product]:
-        left, right = (_part(matrix, number).swap_last() for matrix in (weights, recurrence))
+        left, right = (_select_direction(matrix, number).swap_last() for matrix in (weights, recurrence))
         return (lambda x: x @ left), (lambda h: h @ right)
 
-    return _whole(m, m.op, x, weights.shape[0], products)
+    return _join_directions(m, m.op, x, weights.shape[0], products)
 
 
 @declares(
@@ -159,14 +161,14 @@ def computed(m: Expansion, x: Tensor, weights: Tensor, recurrence: Tensor) -> Re
     inputs=(1, 12),
     rank=3,
 )
-def dynamic(m: Expansion, x: Tensor, weights: Tensor) -> Results:
+def expand_dynamic(m: Expansion, x: Tensor, weights: Tensor) -> Results:
     """Inputs, and in every step the states, are quantised by their extremes and multiplied by integers."""
     lengths = m.value(4)
-    if problem := _refuses(m, "LSTM") or ("lengths of sequences" if lengths is not None and (lengths != x.shape[0]).any() else ""):
+    if problem := _find_refusal(m, "LSTM") or ("lengths of sequences" if lengths is not None and (lengths != x.shape[0]).any() else ""):
         raise Refusal(f"has {problem}", "export the model with an LSTM of floats")
 
     def product(number: int, *positions: int) -> Product:
-        matrix, scale, zero = (_part(tensor, number) for position in positions if (tensor := m.input(position)) is not None)
+        matrix, scale, zero = (_select_direction(tensor, number) for position in positions if (tensor := m.input(position)) is not None)
 
         def of(x: Tensor) -> Tensor:
             integers, step, offset = m.compute_several("DynamicQuantizeLinear", 3, x)
@@ -174,4 +176,4 @@ def dynamic(m: Expansion, x: Tensor, weights: Tensor) -> Results:
 
         return of
 
-    return _whole(m, "LSTM", x, weights.shape[0], lambda number: (product(number, 1, 8, 9), product(number, 2, 10, 11)))
+    return _join_directions(m, "LSTM", x, weights.shape[0], lambda number: (product(number, 1, 8, 9), product(number, 2, 10, 11)))

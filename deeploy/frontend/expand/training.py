@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from deeploy.frontend.expand.expansion import Expansion, Refusal, Results, declares
-from deeploy.frontend.gradients import differentiate
+from deeploy.frontend.gradients import differentiate_node
 from deeploy.frontend.gradients.movement import one_hot, place_slice, sum_entries
 from deeploy.frontend.gradients.rows import norm_gradients, softmax_gradient
 from deeploy.frontend.gradients.rules import sum_copies
@@ -25,7 +25,7 @@ _LOSS = "reduction?: mean|sum"
 def _of_node(op: str, dy: Tensor, *inputs: Tensor, **attrs: object) -> list[Tensor | None]:
     """The gradients of the inputs of an operator of the normalised graph."""
     result = Tensor("", dy.shape, dy.dtype, label=op.lower())
-    return differentiate(Node("", op, inputs, (result,), attrs, domain=""), [dy])
+    return differentiate_node(Node("", op, inputs, (result,), attrs, domain=""), [dy])
 
 
 _BY_INPUT: Mapping[str, tuple[str, Attributes]] = {  # of the gradient of the result and the input
@@ -73,7 +73,7 @@ def by_result(m: Expansion, dy: Tensor, y: Tensor) -> Tensor:
 
 
 @declares("SoftmaxGrad_13", rank=1)
-def softmax(dy: Tensor, y: Tensor, *, axis: int = -1) -> Tensor:
+def expand_softmax(dy: Tensor, y: Tensor, *, axis: int = -1) -> Tensor:
     """The gradient of a softmax by its result."""
     return softmax_gradient(dy, y, axis % y.rank)
 
@@ -119,7 +119,7 @@ def _without_weights(m: Expansion, weights: Tensor | None) -> None:
 
 
 @declares("SoftmaxCrossEntropyLossInternal", _LOSS, rank=2)
-def loss(
+def expand_loss(
     m: Expansion,
     scores: Tensor,
     label: Tensor,
@@ -156,7 +156,7 @@ def inner_loss_gradient(
 
 
 @declares("ConvGrad", "auto_pad?: NOTSET|VALID", rank=3)
-def convolution(
+def expand_convolution(
     dy: Tensor,
     x: Tensor,
     weights: Tensor,
@@ -192,7 +192,7 @@ def _pool_attributes(
 
 
 @declares("MaxPoolGrad", _POOLED, "ceil_mode? storage_order?: int", domain="", rank=3)
-def largest(
+def expand_largest(
     m: Expansion,
     dy: Tensor,
     places: Tensor,
@@ -207,7 +207,7 @@ def largest(
 
 
 @declares("AveragePoolGrad", _POOLED, "ceil_mode?: int", domain="", rank=3)
-def average(
+def expand_average(
     m: Expansion,
     dy: Tensor,
     *,
@@ -266,7 +266,7 @@ def layer_norm(
 
 
 @declares("GatherGrad")
-def gather(shape: np.ndarray, places: Tensor, dy: Tensor, *, axis: int = 0) -> Tensor:
+def expand_gather(shape: np.ndarray, places: Tensor, dy: Tensor, *, axis: int = 0) -> Tensor:
     """The sum of what each entry of a table got."""
     return sum_entries(dy, places, [int(n) for n in shape], axis % len(shape))
 
@@ -295,7 +295,7 @@ def concat_parts(m: Expansion, *, axis: int = 0) -> Results:
 
 
 @declares("SplitTraining", rank=1)
-def split(m: Expansion, x: Tensor, sizes: np.ndarray, *, axis: int = 0) -> Results:
+def expand_split(m: Expansion, x: Tensor, sizes: np.ndarray, *, axis: int = 0) -> Results:
     """A tensor cut in parts, whose extents are an input."""
     return x.split(axis % x.rank, [int(n) for n in sizes])
 
@@ -308,20 +308,20 @@ def sum_axes(x: Tensor, axes: np.ndarray, *, keepdims: int = 1, noop_with_empty_
 
 
 @declares("DivGrad")
-def quotient(dy: Tensor, a: Tensor, b: Tensor) -> Results:
+def expand_quotient(dy: Tensor, a: Tensor, b: Tensor) -> Results:
     """The gradients of dividend and divisor."""
     shares = dy / b
     return [sum_copies(shares, a.shape), sum_copies((shares * a / b).apply("Neg"), b.shape)]
 
 
 @declares("ZeroGradient")
-def forget(gradient: Tensor, signal: Tensor) -> Tensor:
+def expand_forget(gradient: Tensor, signal: Tensor) -> Tensor:
     """Zeros, where a new sum of gradients begins."""
     return constant(np.zeros(gradient.shape, gradient.dtype.numpy))
 
 
 @declares("InPlaceAccumulator")
-def accumulate(total: Tensor, gradient: Tensor, signal: Tensor | None = None) -> Tensor:
+def expand_accumulate(total: Tensor, gradient: Tensor, signal: Tensor | None = None) -> Tensor:
     """A sum of gradients; where a signal is false, it stays as it was."""
     return total + gradient if signal is None else where(signal, total + gradient, total)
 
@@ -341,7 +341,7 @@ def _unless_skipped(signal: Tensor | None, pairs: Sequence[tuple[Tensor, Tensor]
 
 
 @declares("SGD", domain="")
-def descend(w: Tensor, g: Tensor, *, lr: float) -> Tensor:
+def expand_descend(w: Tensor, g: Tensor, *, lr: float) -> Tensor:
     """A weight that goes down its gradient, as the established compiler's training graphs have it."""
     return w - g * lr
 
@@ -399,7 +399,7 @@ def clip_norm(m: Expansion, *, max_norm: float = 1.0) -> Results:
     return [g * share for g in gradients]
 
 
-def _groups(m: Expansion, count: int) -> tuple[Tensor, Tensor, list[list[Tensor]]]:
+def _read_groups(m: Expansion, count: int) -> tuple[Tensor, Tensor, list[list[Tensor]]]:
     """The rate and the number of updates before this one, and as many lists of equally many tensors."""
     rate, steps, *tensors = m.inputs()
     size = len(tensors) // count
@@ -409,9 +409,9 @@ def _groups(m: Expansion, count: int) -> tuple[Tensor, Tensor, list[list[Tensor]
 
 
 @declares("Adagrad", domain=ARTIFACTS, inputs=(3, 2**16))
-def adagrad(m: Expansion, *, decay_factor: float = 0.0, epsilon: float = 0.0, norm_coefficient: float = 0.0) -> Results:
+def expand_adagrad(m: Expansion, *, decay_factor: float = 0.0, epsilon: float = 0.0, norm_coefficient: float = 0.0) -> Results:
     """ONNX's definition of Adagrad."""
-    rate, steps, groups = _groups(m, 3)
+    rate, steps, groups = _read_groups(m, 3)
     rate = rate / (steps * decay_factor + 1.0)
     changed, squares = list[Tensor](), list[Tensor]()
     for x, g, square in zip(*groups, strict=True):
@@ -422,9 +422,11 @@ def adagrad(m: Expansion, *, decay_factor: float = 0.0, epsilon: float = 0.0, no
 
 
 @declares("Momentum", "mode: standard|nesterov", domain=ARTIFACTS, inputs=(3, 2**16))
-def momentum(m: Expansion, *, alpha: float = 0.9, beta: float = 1.0, norm_coefficient: float = 0.0, mode: str = "standard") -> Results:
+def expand_momentum(
+    m: Expansion, *, alpha: float = 0.9, beta: float = 1.0, norm_coefficient: float = 0.0, mode: str = "standard"
+) -> Results:
     """ONNX's definition of Momentum; the first update has the whole gradient."""
-    rate, steps, groups = _groups(m, 3)
+    rate, steps, groups = _read_groups(m, 3)
     share = where(steps.apply("Greater", 0.0), beta, constant(1.0, rate.dtype))
     changed, velocities = list[Tensor](), list[Tensor]()
     for x, g, velocity in zip(*groups, strict=True):
@@ -435,7 +437,7 @@ def momentum(m: Expansion, *, alpha: float = 0.9, beta: float = 1.0, norm_coeffi
 
 
 @declares("Adam", domain=ARTIFACTS, inputs=(3, 2**16))
-def adam(
+def expand_adam(
     m: Expansion,
     *,
     alpha: float = 0.9,
@@ -445,7 +447,7 @@ def adam(
     norm_coefficient_post: float = 0.0,
 ) -> Results:
     """ONNX's definition of Adam."""
-    rate, steps, groups = _groups(m, 4)
+    rate, steps, groups = _read_groups(m, 4)
     first, second = (constant(base, rate.dtype).apply("Pow", steps).apply("Neg") + 1.0 for base in (alpha, beta))
     adjusted = where(steps.apply("Greater", 0.0), rate * second.apply("Sqrt") / first, rate)
     lists: tuple[list[Tensor], list[Tensor], list[Tensor]] = ([], [], [])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from deeploy.errors import shorten
-from deeploy.frontend.expand.ai_onnx_ml import best, classes_of, floats_of, of_two, rows_of, transformed
+from deeploy.frontend.expand.ai_onnx_ml import choose_best, classes_of, floats_of, of_two, rows_of, transform_scores
 from deeploy.frontend.expand.expansion import Expansion, Refusal, Results, expands
 from deeploy.frontend.schemas import ML
 from deeploy.ir.nodes import INTEGER_FORM, Tensor, compute, constant
@@ -55,7 +55,7 @@ class _Forest:
                 raise ValueError("a tree has a cycle")
 
 
-def _built(x: Tensor, forest: _Forest, targets: int, aggregate: str) -> Tensor:
+def _build_forest(x: Tensor, forest: _Forest, targets: int, aggregate: str) -> Tensor:
     """The operator of a forest [rows, targets]."""
     x = rows_of(x)
     nodes = np.array(forest.nodes, np.int32)
@@ -80,24 +80,24 @@ def _built(x: Tensor, forest: _Forest, targets: int, aggregate: str) -> Tensor:
     )
 
 
-def _mode(name: str, missing: int) -> int:
+def _read_mode(name: str, missing: int) -> int:
     if name not in MODES:
         raise Refusal(f"compares by {shorten(name, 40)}", f"use one of {', '.join(MODES)}")
     return MODES.index(name) + MISSING * bool(missing)
 
 
-def _numbers(m: Expansion, name: str) -> list[float]:
+def _read_numbers(m: Expansion, name: str) -> list[float]:
     """A list of floats, or of doubles where the model has these."""
     values = m.attrs.get(name, m.attrs.get(f"{name}_as_tensor"))
     return [float(value) for value in np.atleast_1d(values if values is not None else [])]
 
 
-def _listed(m: Expansion, prefix: str, ids: str) -> _Forest:
+def _list_nodes(m: Expansion, prefix: str, ids: str) -> _Forest:
     """The forest of lists with an entry for every node, and for all that leaves add (``prefix``), up to ai.onnx.ml 3."""
     values = m.attrs
     numbers = list(zip(values["nodes_treeids"], values["nodes_nodeids"], strict=True))
     count, zeros = len(numbers), [0] * len(numbers)
-    thresholds = _numbers(m, "nodes_values")
+    thresholds = _read_numbers(m, "nodes_values")
     missing: list[int] = values.get("nodes_missing_value_tracks_true") or zeros
     columns = (
         values["nodes_modes"],
@@ -109,7 +109,7 @@ def _listed(m: Expansion, prefix: str, ids: str) -> _Forest:
     )
     rows = dict(zip(numbers, zip(*columns, strict=True), strict=True))
     added: dict[tuple[int, int], list[Entry]] = {}
-    weights = _numbers(m, f"{prefix}_weights")
+    weights = _read_numbers(m, f"{prefix}_weights")
     for tree, node, target, weight in zip(values[f"{prefix}_treeids"], values[f"{prefix}_nodeids"], values[ids], weights, strict=True):
         added.setdefault((tree, node), []).append((int(target), float(weight)))
     forest = _Forest()
@@ -118,7 +118,7 @@ def _listed(m: Expansion, prefix: str, ids: str) -> _Forest:
         mode, feature, threshold, yes, no, tracks = rows[number]
         if mode == "LEAF":
             return added.get(number, [])
-        return int(feature), _mode(mode, tracks), float(threshold), (number[0], yes), (number[0], no)
+        return int(feature), _read_mode(mode, tracks), float(threshold), (number[0], yes), (number[0], no)
 
     children = {(number[0], child) for number, row in rows.items() if row[0] != "LEAF" for child in row[3:5]}
     for number in numbers:
@@ -128,27 +128,27 @@ def _listed(m: Expansion, prefix: str, ids: str) -> _Forest:
 
 
 @expands("TreeEnsembleClassifier", domain=ML)
-def classifier(m: Expansion, x: Tensor) -> Results:
+def expand_classifier(m: Expansion, x: Tensor) -> Results:
     """The label of the largest sum; of two classes with sums of one, of that above a half or above 0."""
-    labels, forest, base = classes_of(m), _listed(m, "class", "class_ids"), floats_of(m, "base_values")
+    labels, forest, base = classes_of(m), _list_nodes(m, "class", "class_ids"), floats_of(m, "base_values")
     if labels.size == 2 and {target for target, _ in forest.entries} == {0} and base.size < 2:
-        score = _built(x, forest, 1, "SUM")
+        score = _build_forest(x, forest, 1, "SUM")
         is_probability = all(weight >= 0 for _, weight in forest.entries)
         return of_two(m, score + base if base.any() else score, labels, 0.5 if is_probability else 0, float(is_probability))
-    scores = _built(x, forest, labels.size, "SUM")
+    scores = _build_forest(x, forest, labels.size, "SUM")
     scores = scores + base if base.any() else scores
-    return [best(m, scores, labels), transformed(m, scores)]
+    return [choose_best(m, scores, labels), transform_scores(m, scores)]
 
 
 @expands("TreeEnsembleRegressor", domain=ML)
-def regressor(m: Expansion, x: Tensor, *, n_targets: int = 1, aggregate_function: str = "SUM") -> Tensor:
+def expand_regressor(m: Expansion, x: Tensor, *, n_targets: int = 1, aggregate_function: str = "SUM") -> Tensor:
     """What the leaves add up to."""
-    scores, base = _built(x, _listed(m, "target", "target_ids"), n_targets, aggregate_function), floats_of(m, "base_values")
-    return transformed(m, scores + base if base.any() else scores)
+    scores, base = _build_forest(x, _list_nodes(m, "target", "target_ids"), n_targets, aggregate_function), floats_of(m, "base_values")
+    return transform_scores(m, scores + base if base.any() else scores)
 
 
 @expands("TreeEnsemble", domain=ML)
-def ensemble(m: Expansion, x: Tensor, *, n_targets: int = 1, aggregate_function: int = 1, post_transform: int = 0) -> Tensor:
+def expand_ensemble(m: Expansion, x: Tensor, *, n_targets: int = 1, aggregate_function: int = 1, post_transform: int = 0) -> Tensor:
     """The tree ensemble of ai.onnx.ml 5, whose leaves and nodes are lists of their own."""
     values = m.attrs
     if "membership_values" in values:
@@ -174,7 +174,7 @@ def ensemble(m: Expansion, x: Tensor, *, n_targets: int = 1, aggregate_function:
         is_alone = values["nodes_trueleafs"][root] and values["nodes_falseleafs"][root]
         same = values["nodes_truenodeids"][root] == values["nodes_falsenodeids"][root]
         forest.grow((int(values["nodes_truenodeids"][root]), True) if is_alone and same else (int(root), False), look, 4 * count + 4)
-    scores = _built(x, forest, n_targets, ("AVERAGE", "SUM", "MIN", "MAX")[aggregate_function])
+    scores = _build_forest(x, forest, n_targets, ("AVERAGE", "SUM", "MIN", "MAX")[aggregate_function])
     if post_transform > 2:
         raise Refusal(f"has post_transform = {post_transform}", "export the model with 0, 1 or 2")
     return (scores, scores.apply("Softmax", axis=1), scores.apply("Sigmoid"))[post_transform]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from deeploy.frontend.gradients import elementwise, movement, rows, windows
 from deeploy.frontend.gradients.elementwise import DERIVATIVES
 from deeploy.frontend.gradients.movement import one_hot
-from deeploy.frontend.gradients.rules import GRADIENTS, add_gradients, differentiate
+from deeploy.frontend.gradients.rules import GRADIENTS, add_gradients, differentiate_node
 
 CHEAP = {
     *DERIVATIVES,
@@ -24,4 +24,4 @@ CHEAP = {
     "BatchNormalization",
 }  # about one operation an element
 
-__all__ = ["CHEAP", "GRADIENTS", "add_gradients", "differentiate", "elementwise", "movement", "one_hot", "rows", "windows"]
+__all__ = ["CHEAP", "GRADIENTS", "add_gradients", "differentiate_node", "elementwise", "movement", "one_hot", "rows", "windows"]

@@ -15,7 +15,7 @@ DERIVATIVES: Mapping[str, Callable[[Tensor, Tensor, Attributes], Tensor]] = {  #
     "Sigmoid": lambda x, y, attrs: y * (y.apply("Neg") + 1.0),
     "Tanh": lambda x, y, attrs: square(y).apply("Neg") + 1.0,
     "Softplus": lambda x, y, attrs: x.apply("Sigmoid"),
-    "HardSigmoid": lambda x, y, attrs: _inside(y, 0.0, 1.0) * float(attrs.get("alpha", 0.2)),
+    "HardSigmoid": lambda x, y, attrs: _is_inside(y, 0.0, 1.0) * float(attrs.get("alpha", 0.2)),
     "HardSwish": lambda x, y, attrs: where(x.apply("Greater", 3.0), 1.0, keep_where(x.apply("Greater", -3.0), x * (1 / 3) + 0.5)),
     "Exp": lambda x, y, attrs: y,
     "Log": lambda x, y, attrs: reciprocal(x),
@@ -28,7 +28,7 @@ DERIVATIVES: Mapping[str, Callable[[Tensor, Tensor, Attributes], Tensor]] = {  #
 }
 
 
-def _inside(y: Tensor, low: float, high: float) -> Tensor:
+def _is_inside(y: Tensor, low: float, high: float) -> Tensor:
     return keep_where(y.apply("Greater", low), where(y.apply("Less", high), 1.0, constant(0.0, y.dtype)))
 
 
@@ -44,18 +44,18 @@ def _of_gelu(x: Tensor, is_tanh: bool) -> Tensor:
 
 
 @differentiates(*DERIVATIVES)
-def _function(g: Backward, x: Tensor, *_: Tensor) -> Tensor:
+def _differentiate_function(g: Backward, x: Tensor, *_: Tensor) -> Tensor:
     return g.dy * DERIVATIVES[g.node.op](x, g.y, g.attrs)
 
 
 @differentiates("Relu")
-def _relu(g: Backward, x: Tensor) -> Tensor:
+def _differentiate_relu(g: Backward, x: Tensor) -> Tensor:
     """By the result, so that the argument need not be there any more."""
     return keep_where(g.y.apply("Greater", 0.0), g.dy)
 
 
 @differentiates("Clip")
-def _clip(g: Backward, x: Tensor) -> Tensor:
+def _differentiate_clip(g: Backward, x: Tensor) -> Tensor:
     """By the result, which is between both bounds or at one of them."""
     low, high = g.attrs.get("min"), g.attrs.get("max")
     dy = g.dy if low is None else keep_where(g.y.apply("Greater", low), g.dy)
@@ -63,32 +63,32 @@ def _clip(g: Backward, x: Tensor) -> Tensor:
 
 
 @differentiates("Neg")
-def _negative(g: Backward, x: Tensor) -> Tensor:
+def _differentiate_negative(g: Backward, x: Tensor) -> Tensor:
     return g.dy.apply("Neg")
 
 
 @differentiates("Add", biases=(0, 1))
-def _add(g: Backward, *_: Tensor) -> Gradients:
+def _differentiate_add(g: Backward, *_: Tensor) -> Gradients:
     return g.dy, g.dy
 
 
 @differentiates("Sub")
-def _subtract(g: Backward, *_: Tensor) -> Gradients:
+def _differentiate_subtract(g: Backward, *_: Tensor) -> Gradients:
     return g.dy, g.dy.apply("Neg")
 
 
 @differentiates("Mul", weights=(0, 1))
-def _multiply(g: Backward, a: Tensor, b: Tensor) -> Gradients:
+def _differentiate_multiply(g: Backward, a: Tensor, b: Tensor) -> Gradients:
     return g.dy * b, g.dy * a
 
 
 @differentiates("Div")
-def _divide(g: Backward, a: Tensor, b: Tensor) -> Gradients:
+def _differentiate_divide(g: Backward, a: Tensor, b: Tensor) -> Gradients:
     return g.dy / b, (g.dy * g.y / b).apply("Neg")
 
 
 @differentiates("Pow")
-def _power(g: Backward, x: Tensor, exponent: Tensor) -> Gradients:
+def _differentiate_power(g: Backward, x: Tensor, exponent: Tensor) -> Gradients:
     """The gradient of the base; exponents are constants."""
     power = exponent.number
     if power == 2:
@@ -97,7 +97,7 @@ def _power(g: Backward, x: Tensor, exponent: Tensor) -> Gradients:
 
 
 @differentiates("Max", "Min")
-def _extreme(g: Backward, *operands: Tensor) -> Gradients:
+def _differentiate_extreme(g: Backward, *operands: Tensor) -> Gradients:
     """The first of equal operands gets it, as when they were compared one after the other."""
     left, gradients = g.dy, list[Tensor]()
     for x in operands:
@@ -114,10 +114,10 @@ def _parametric_relu(g: Backward, x: Tensor, slope: Tensor) -> Gradients:
 
 
 @differentiates("Where")
-def _choose(g: Backward, condition: Tensor, *_: Tensor) -> Gradients:
+def _differentiate_choose(g: Backward, condition: Tensor, *_: Tensor) -> Gradients:
     return None, keep_where(condition, g.dy), where(condition, constant(0.0, g.dy.dtype), g.dy)
 
 
 @differentiates("Cast", "Identity")
-def _same(g: Backward, x: Tensor) -> Gradients:
+def _differentiate_same(g: Backward, x: Tensor) -> Gradients:
     return [g.dy.cast(x.dtype)] if x.dtype.is_float else [None]

@@ -13,43 +13,43 @@ from deeploy.ir.types import DType
 
 
 @differentiates("Reshape")
-def _reshape(g: Backward, x: Tensor, *_: Tensor) -> Tensor:
+def _differentiate_reshape(g: Backward, x: Tensor, *_: Tensor) -> Tensor:
     return g.dy.reshape(x.shape)
 
 
 @differentiates("Expand")
-def _expand(g: Backward, *_: Tensor) -> Tensor:
+def _differentiate_expand(g: Backward, *_: Tensor) -> Tensor:
     return g.dy
 
 
 @differentiates("Transpose")
-def _transpose(g: Backward, x: Tensor) -> Tensor:
+def _differentiate_transpose(g: Backward, x: Tensor) -> Tensor:
     return g.dy.transpose(inverse_order(g.attrs["perm"]))
 
 
 @differentiates("Concat")
-def _concat(g: Backward, *parts: Tensor) -> Gradients:
+def _differentiate_concat(g: Backward, *parts: Tensor) -> Gradients:
     return g.dy.split(g.attrs["axis"], [part.shape[g.attrs["axis"]] for part in parts])
 
 
 @differentiates("Split")
-def _split(g: Backward, x: Tensor) -> Tensor:
+def _differentiate_split(g: Backward, x: Tensor) -> Tensor:
     return concat([g.of_output(position) for position in range(len(g.node.outputs))], g.attrs["axis"])
 
 
 @differentiates("Slice")
-def _slice(g: Backward, x: Tensor) -> Tensor:
+def _differentiate_slice(g: Backward, x: Tensor) -> Tensor:
     return place_slice(g.dy, g.attrs["starts"], g.attrs["steps"], x.shape)
 
 
 def place_slice(part: Tensor, starts: Sequence[int], steps: Sequence[int], shape: Sequence[int]) -> Tensor:
     """A tensor of zeros but for a part of it, whose elements begin at ``starts`` and are ``steps`` apart."""
     for axis, step in enumerate(steps):
-        part = spread(part, axis, step)
+        part = spread_elements(part, axis, step)
     return part.pad(starts, [n - start - m for n, start, m in zip(shape, starts, part.shape, strict=True)])
 
 
-def spread(x: Tensor, axis: int, step: int) -> Tensor:
+def spread_elements(x: Tensor, axis: int, step: int) -> Tensor:
     """A tensor with ``step - 1`` zeros between two neighbours along an axis."""
     if step == 1 or x.shape[axis] == 1:
         return x
@@ -60,7 +60,7 @@ def spread(x: Tensor, axis: int, step: int) -> Tensor:
 
 
 @differentiates("Pad")
-def _pad(g: Backward, x: Tensor) -> Tensor:
+def _differentiate_pad(g: Backward, x: Tensor) -> Tensor:
     if g.attrs.get("mode", "constant") != "constant":
         raise UnsupportedError(f"{g.node} mirrors or repeats its border, which has no gradient here", "Pad with a constant.")
     dy = g.dy
@@ -70,7 +70,7 @@ def _pad(g: Backward, x: Tensor) -> Tensor:
 
 
 @differentiates("Gather", weights=(0,))
-def _gather(g: Backward, x: Tensor, places: Tensor) -> Gradients:
+def _differentiate_gather(g: Backward, x: Tensor, places: Tensor) -> Gradients:
     return sum_entries(g.dy, places, x.shape, g.attrs["axis"]), None
 
 

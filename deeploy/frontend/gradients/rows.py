@@ -15,14 +15,14 @@ def _global_average(g: Backward, x: Tensor) -> Tensor:
 
 
 @differentiates("ReduceSum", "ReduceMean")
-def _reduce(g: Backward, x: Tensor) -> Tensor:
+def _differentiate_reduce(g: Backward, x: Tensor) -> Tensor:
     kept = [1 if axis in g.attrs["axes"] else n for axis, n in enumerate(x.shape)]
     dy = g.dy if g.node.op == "ReduceSum" else g.dy * (g.y.elements / x.elements)
     return dy.reshape(kept).expand(x.shape)
 
 
 @differentiates("Softmax")
-def _softmax(g: Backward, x: Tensor) -> Tensor:
+def _differentiate_softmax(g: Backward, x: Tensor) -> Tensor:
     return softmax_gradient(g.dy, g.y, g.attrs["axis"])
 
 

@@ -62,7 +62,7 @@ def differentiates(*ops: str, weights: tuple[int, ...] = (), biases: tuple[int, 
     return register
 
 
-def differentiate(node: Node, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+def differentiate_node(node: Node, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
     """The gradients of the inputs of a node, given those of its results; each has the shape of its input.
 
     Raises:

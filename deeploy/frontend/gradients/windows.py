@@ -16,7 +16,7 @@ _LOWEST = float(np.finfo(np.float32).min)
 
 
 @differentiates("MatMul", weights=(0, 1))
-def _matmul(g: Backward, a: Tensor, b: Tensor) -> Gradients:
+def _differentiate_matmul(g: Backward, a: Tensor, b: Tensor) -> Gradients:
     if b.rank == 2 and a.rank > 1:  # one product, whose rows are those of all matrices
         rows, dy = a.reshape([-1, a.shape[-1]]), g.dy.reshape([-1, b.shape[1]])
         return (dy @ b.swap_last()).reshape(a.shape), rows.swap_last() @ dy
@@ -28,7 +28,7 @@ def _matmul(g: Backward, a: Tensor, b: Tensor) -> Gradients:
 
 
 @differentiates("Gemm", weights=(0, 1), biases=(2,))
-def _gemm(g: Backward, a: Tensor, b: Tensor, bias: Tensor | None = None) -> Gradients:
+def _differentiate_gemm(g: Backward, a: Tensor, b: Tensor, bias: Tensor | None = None) -> Gradients:
     alpha, is_turned = float(g.attrs.get("alpha", 1.0)), [bool(g.attrs.get(name, 0)) for name in ("transA", "transB")]
     left, right = (x.swap_last() if turned else x for x, turned in zip((a, b), is_turned, strict=True))
     dy = g.dy if alpha == 1 else g.dy * alpha
@@ -89,7 +89,7 @@ def by_weights(x: Tensor, dy: Tensor, window: SlidingWindow, group: int) -> Tens
     These are products of matrices for every group; where that has one channel and one filter, of elements, which are summed.
     """
     channels, filters, rank = x.shape[1] // group, dy.shape[1] // group, dy.rank - 2
-    taps = _taps(x, window, dy.shape[2:], 0.0)
+    taps = _list_taps(x, window, dy.shape[2:], 0.0)
     if channels == filters == 1:
         parts = [(tap * dy).reduce("Sum", 0, *range(2, dy.rank)).reshape([1, group, 1]) for tap in taps]
     else:
@@ -105,7 +105,7 @@ def _rows_of_groups(image: Tensor, group: int) -> Tensor:
     return rows if group == 1 else rows.reshape([rows.shape[0], group, -1]).transpose([1, 0, 2])
 
 
-def _taps(x: Tensor, window: SlidingWindow, count: Sequence[int], outside: float) -> list[Tensor]:
+def _list_taps(x: Tensor, window: SlidingWindow, count: Sequence[int], outside: float) -> list[Tensor]:
     """What all windows see through each of their places, in order."""
     rank = len(count)
     padded = x.pad([0, 0, *window.before], [0, 0, *window.pads[rank:]], outside)
@@ -120,7 +120,7 @@ def _taps(x: Tensor, window: SlidingWindow, count: Sequence[int], outside: float
 
 
 @differentiates("Conv", weights=(1,), biases=(2,))
-def _convolve(g: Backward, x: Tensor, weights: Tensor, bias: Tensor | None = None) -> Gradients:
+def _differentiate_convolve(g: Backward, x: Tensor, weights: Tensor, bias: Tensor | None = None) -> Gradients:
     window, group = SlidingWindow.of(g.attrs, weights.shape[2:]), int(g.attrs.get("group", 1))
     return scatter_windows(g.dy, weights, window, group, x.shape[2:]), by_weights(x, g.dy, window, group), by_bias(g.dy)
 
@@ -168,7 +168,7 @@ def _max_pool(g: Backward, x: Tensor) -> Tensor:
     """Each window gives all of it to the first of its largest elements."""
     window, count = SlidingWindow.of(g.attrs, g.attrs["kernel_shape"]), g.dy.shape[2:]
     left, taps = g.dy, list[Tensor]()
-    for tap in _taps(x, window, count, _LOWEST):
+    for tap in _list_taps(x, window, count, _LOWEST):
         is_largest = tap.apply("Equal", g.y)
         taps.append(keep_where(is_largest, left).reshape([*g.dy.shape[:2], 1, *count]))
         left = where(is_largest, constant(0.0, left.dtype), left)
@@ -178,13 +178,13 @@ def _max_pool(g: Backward, x: Tensor) -> Tensor:
 def _numbered_taps(shape: Sequence[int], window: SlidingWindow, count: Sequence[int]) -> list[Tensor]:
     """What numbers the elements that all windows see through each of their places have in the image; -1 outside of it."""
     numbers = np.arange(math.prod(shape), dtype=np.int32).reshape(tuple(shape))
-    return _taps(constant(numbers), window, count, -1)
+    return _list_taps(constant(numbers), window, count, -1)
 
 
 def largest_places(x: Tensor, y: Tensor, attrs: Attributes) -> Tensor:
     """The number that the first of the largest elements of every window has in the image."""
     window, count = SlidingWindow.of(attrs, attrs["kernel_shape"]), y.shape[2:]
-    pairs = list(zip(_taps(x, window, count, _LOWEST), _numbered_taps(x.shape, window, count), strict=True))
+    pairs = list(zip(_list_taps(x, window, count, _LOWEST), _numbered_taps(x.shape, window, count), strict=True))
     places = pairs[-1][1]
     for tap, numbers in pairs[-2::-1]:
         places = where(tap.apply("Equal", y), numbers, places)

@@ -75,7 +75,7 @@ def _read_blocks(m: Match, tensor: Tensor, axis: int) -> Blocks:
 
 
 @standard("MatMul", "Gemm", lowers=True)
-def product(
+def lower_block_product(
     m: Match,
     x: Tensor,
     w: Tensor,
@@ -106,7 +106,7 @@ def product(
 
 
 @standard("Gather", lowers=True)
-def table(m: Match) -> Result:
+def lower_block_table(m: Match) -> Result:
     """Rows of such a table: of their elements, scales and zero points, which are dequantised."""
     require(m.attrs["axis"] == 0)
     blocks, at = _read_blocks(m, m.x, 1), gather_indices(m)
@@ -121,4 +121,4 @@ def table(m: Match) -> Result:
     return compute("Dequantize", steps, scales, zeros or constant(np.zeros([1] * steps.rank, np.int32), label="zero point"))
 
 
-PASS = Pass("blocks", (product, table))
+PASS = Pass("blocks", (lower_block_product, lower_block_table))

@@ -102,7 +102,7 @@ def read_equation(equation: str, ranks: Sequence[int]) -> tuple[list[str], str] 
 
 
 @standard("Einsum")
-def einsum(*operands: Tensor, equation: str = "") -> Result:
+def lower_einsum(*operands: Tensor, equation: str = "") -> Result:
     """One operand after the other is multiplied; letters of one alone that the result lacks are summed before."""
     terms, result = need(read_equation(equation, [operand.rank for operand in operands]))
     extents = {pair for word, operand in zip(terms, operands, strict=True) for pair in zip(word, operand.shape, strict=True)}
@@ -172,7 +172,7 @@ def instance_norm(x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e
 
 
 @standard("Trilu")
-def triangle(x: Tensor, k: int = 0, *, upper: int = 1) -> Tensor:
+def lower_triangle(x: Tensor, k: int = 0, *, upper: int = 1) -> Tensor:
     """What lies above or below a diagonal, zeros elsewhere."""
     rows, columns = x.shape[-2:]
     at = max(-rows, min(columns, k))  # beyond these, all or none is kept
@@ -182,7 +182,17 @@ def triangle(x: Tensor, k: int = 0, *, upper: int = 1) -> Tensor:
 
 PASS = Pass(
     "contractions",
-    (quantised_sum, running_sum, banded_product, fixed_fourier, real_fourier, einsum, image_of_columns, instance_norm, triangle),
+    (
+        quantised_sum,
+        running_sum,
+        banded_product,
+        fixed_fourier,
+        real_fourier,
+        lower_einsum,
+        image_of_columns,
+        instance_norm,
+        lower_triangle,
+    ),
 )
 
 
@@ -214,7 +224,7 @@ def _filters_of_images(weights: Tensor, groups: int, is_transposed: bool) -> Ten
 
 
 @standard(*WEIGHTS)
-def volume(m: Match, x: Tensor, weights: Tensor, *, group: int, pads: Sequence[int]) -> Result:
+def lower_volume(m: Match, x: Tensor, weights: Tensor, *, group: int, pads: Sequence[int]) -> Result:
     """Planes become channels of images, and those of the result images of a batch."""
     require(x.rank == 5)
     (batch, channels, extent, *image), planes = x.shape, _input_planes(m)
@@ -241,4 +251,4 @@ def dynamic_borders(m: Match, x: Tensor, *, pads: Sequence[int]) -> Result:
     return m.replace(m.op, wide, *m.node.inputs[1:], **{**m.attrs, "pads": [0] * len(pads)})
 
 
-VOLUMES = Pass("volumes", (dynamic_borders, volume))
+VOLUMES = Pass("volumes", (dynamic_borders, lower_volume))

@@ -47,7 +47,7 @@ def repeated_borders(x: Tensor, *, pads: Sequence[int], mode: Any) -> Result:
 
 
 @standard("Expand", "Tile")
-def repeat(m: Match, x: Tensor) -> Result:
+def decompose_repetition(m: Match, x: Tensor) -> Result:
     """Repetition as an Expand of equal rank; a Tile of more than single elements gets an axis to expand in front of each one."""
     require(x.elements, m.op == "Tile" or x.rank != m.y.rank)
     before, after = list[int](), list[int]()
@@ -59,7 +59,7 @@ def repeat(m: Match, x: Tensor) -> Result:
 
 
 @standard("Gather")
-def pick(x: Tensor, index: np.ndarray, *, axis: int) -> Result:
+def decompose_index(x: Tensor, index: np.ndarray, *, axis: int) -> Result:
     """One constant index is a slice: a view."""
     require(not index.ndim, x.data is None)
     begin = int(index) % x.shape[axis]
@@ -88,14 +88,14 @@ def of_integers(m: Match, x: Tensor) -> Result:
 
 
 @standard("LpNormalization", kind="f")
-def normalise(x: Tensor, *, axis: int = -1, p: int = 2) -> Result:
+def decompose_normalisation(x: Tensor, *, axis: int = -1, p: int = 2) -> Result:
     """Divided by the sum of absolute values, or by the root of that of squares; rows of zeros stay."""
     require(p in (1, 2))
     return x / x.reduce(f"L{p}", axis).apply("Max", _SMALLEST)
 
 
 @standard("LayerNormalization", kind="f")
-def statistics(m: Match, x: Tensor, scale: Tensor, *bias: Tensor, axis: int = -1, epsilon: float = 1e-5) -> Result:
+def decompose_statistics(m: Match, x: Tensor, scale: Tensor, *bias: Tensor, axis: int = -1, epsilon: float = 1e-5) -> Result:
     """Where the mean or the deviation are results too, the norm is taken apart."""
     axes = range(axis % x.rank, x.rank)
     mean = x.reduce("Mean", *axes)
@@ -107,7 +107,7 @@ def statistics(m: Match, x: Tensor, scale: Tensor, *bias: Tensor, axis: int = -1
 
 
 @standard("Sum", "Mean")
-def several(m: Match, first: Tensor, *others: Tensor) -> Result:
+def decompose_several(m: Match, first: Tensor, *others: Tensor) -> Result:
     """A chain of additions, and for the mean a multiplication."""
     require(m.op == "Sum" or m.y.dtype.is_float)
     total = sum(others, first)
@@ -115,14 +115,14 @@ def several(m: Match, first: Tensor, *others: Tensor) -> Result:
 
 
 @standard("Max", "Min", kind="f", commutes=True)
-def bound(m: Match, x: Tensor, limit: float) -> Result:
+def decompose_bound(m: Match, x: Tensor, limit: float) -> Result:
     """The larger or smaller of a tensor and a constant number is a Clip."""
     require(len(m.inputs) == 2, x.shape == m.y.shape)
     return x.apply("Clip", **{"min": None, "max": None, "min" if m.op == "Max" else "max": limit})
 
 
 @standard("PRelu", kind="f")
-def choose(x: Tensor, slope: Tensor) -> Result:
+def decompose_slope(x: Tensor, slope: Tensor) -> Result:
     """The product with the slope where x is negative, and x elsewhere: a slope that may be infinite has no product with 0.
 
     Finite constant slopes stay as they are.
@@ -148,7 +148,7 @@ _SUMS: dict[str, Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor]] = {
 
 
 @standard(*_SUMS, kind="f")
-def reduce(m: Match, x: Tensor, *, axes: Sequence[int], keepdims: int = 1) -> Tensor:
+def decompose_reduction(m: Match, x: Tensor, *, axes: Sequence[int], keepdims: int = 1) -> Tensor:
     """A sum with a function in front of it, behind it, or both."""
     return _SUMS[m.op](x, lambda terms: terms.reduce("Sum", *axes, keepdims=keepdims))
 
@@ -164,7 +164,7 @@ def log_sum_exp(x: Tensor, *, axes: Sequence[int]) -> Tensor:
 
 
 @standard("MatMul", "MatMulInteger")
-def vectors(m: Match, a: Tensor, b: Tensor) -> Result:
+def decompose_vectors(m: Match, a: Tensor, b: Tensor) -> Result:
     """A vector is a matrix of one row (left) or one column (right)."""
     require(min(a.rank, b.rank) == 1)
     left = a.reshape([1, -1]) if a.rank == 1 else a
@@ -222,7 +222,27 @@ def computed_filters(
 
 
 _RULES = (
-    *(space_to_depth, depth_to_space, repeated_borders, repeat, pick, of_integers, is_nan, is_infinite, normalise, statistics),
-    *(several, bound, choose, log_softmax, reduce, log_sum_exp, vectors, computed_filters),
+    *(
+        space_to_depth,
+        depth_to_space,
+        repeated_borders,
+        decompose_repetition,
+        decompose_index,
+        of_integers,
+        is_nan,
+        is_infinite,
+        decompose_normalisation,
+        decompose_statistics,
+    ),
+    *(
+        decompose_several,
+        decompose_bound,
+        decompose_slope,
+        log_softmax,
+        decompose_reduction,
+        log_sum_exp,
+        decompose_vectors,
+        computed_filters,
+    ),
 )
 PASS = Pass("decompose", _RULES)

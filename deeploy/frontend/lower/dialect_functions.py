@@ -38,7 +38,7 @@ def _find_shift(m: Match, divisor: int) -> int:
 
 
 @_integer("iSoftmax")
-def softmax(m: Match, x: Tensor, *, n_levels: int, coeffA: int, coeffB: int, coeffC: int, log2: int) -> Tensor:
+def lower_softmax(m: Match, x: Tensor, *, n_levels: int, coeffA: int, coeffB: int, coeffC: int, log2: int) -> Tensor:
     table = constant(integer_exponentials(coeffA, coeffB, coeffC, log2), label="exponentials")
     return m.replace("Softmax", x, table, levels=n_levels - 1, zero_point=0, low=0, high=n_levels - 1, rounded=False)
 
@@ -54,7 +54,7 @@ def shift_softmax(m: Match, x: Tensor, *, n_levels: int, group_width: int = 0) -
 
 
 @_integer("iLayerNorm", "iRMSNorm")
-def norm(m: Match, x: Tensor, *rows: Tensor, D: int) -> Tensor:
+def lower_norm(m: Match, x: Tensor, *rows: Tensor, D: int) -> Tensor:
     n = x.shape[-1]
     for row in rows:
         if row.data is not None and row.elements not in (1, n):
@@ -75,7 +75,7 @@ def no_norm(m: Match, x: Tensor, weight: Tensor, bias: Tensor, *, mul: int, D: i
 
 
 @_integer(*_FUNCTIONS)
-def function(m: Match, x: Tensor) -> Tensor:
+def lower_function(m: Match, x: Tensor) -> Tensor:
     """An integer function of the dialect; for 8-bit operands the table of its 256 results."""
     name, *constants = _FUNCTIONS[m.op]
     numbers = {key: m.attrs.get(attribute, 0) for key, attribute in zip("abc", constants, strict=True)}
@@ -97,7 +97,7 @@ def true_division(m: Match, x: Tensor, *, Delta: int, eta: int, y: int, eps: int
 
 
 @_integer("IntegerDiv")
-def division(m: Match, a: Tensor, b: Tensor, *, Delta: int, eta: int, eps: int) -> Tensor:
+def lower_division(m: Match, a: Tensor, b: Tensor, *, Delta: int, eta: int, eps: int) -> Tensor:
     factor, (dividend, divisor) = Delta * eta, (max(map(abs, tensor.dtype.range)) for tensor in (a, b))
     if max(dividend * abs(factor), divisor * abs(eta) + abs(eps)) >= 2**61:
         remedy = "Dividend and divisor must fit 62 bits; requantise the operands, or lower Delta and eta."
@@ -117,4 +117,4 @@ def requantised_function(m: Match, x: Tensor, mul: Tensor, add: Tensor) -> Resul
     return m.replace("RequantShift", x, constant([product], DType.INT32), add, **m.attrs)
 
 
-RULES = (softmax, shift_softmax, norm, no_norm, function, true_division, division, requantised_function)
+RULES = (lower_softmax, shift_softmax, lower_norm, no_norm, lower_function, true_division, lower_division, requantised_function)

@@ -19,7 +19,7 @@ _integer = partial(standard, kind="iu", lowers=True)
 
 
 @_integer("Requantise")
-def requantise(m: Match, x: Tensor, mul: np.ndarray, add: np.ndarray, *, shift: int, low: int, high: int) -> Tensor:
+def lower_requantise(m: Match, x: Tensor, mul: np.ndarray, add: np.ndarray, *, shift: int, low: int, high: int) -> Tensor:
     """clip((x*mul + add) >> shift, low, high), constants of which broadcast over x."""
     if not m.y.dtype.holds(low, high) or low > high or np.abs(mul).max(initial=0) >= 2**31 or np.abs(add).max(initial=0) >= 2**62:
         raise ModelError(f"{m.node} has limits or factors beyond its type", "correct the model, or export it again")
@@ -90,5 +90,5 @@ def rounded_average(m: Match, x: Tensor) -> Result:
 
 PASS = Pass(
     "fixed point",
-    (requantise, look_up, fixed_softmax, l2_norm, multiply_centred, add_scaled, divide_scaled, fixed_function, rounded_average),
+    (lower_requantise, look_up, fixed_softmax, l2_norm, multiply_centred, add_scaled, divide_scaled, fixed_function, rounded_average),
 )

@@ -62,7 +62,7 @@ _ROW = 1024  # elements, from which on extremes are found in two steps
 
 
 @standard("DynamicQuantizeLinear", lowers=True)
-def dynamic(m: Match) -> Result:
+def recognise_dynamic(m: Match) -> Result:
     """The extremes, what follows from them, and a Quantize."""
     extremes = tuple(_find_extreme(m, op) for op in ("ReduceMin", "ReduceMax"))
     results = (Tensor("", (1,), dtype, label=label) for label, dtype in (("scale", DType.FLOAT32), ("zero point", DType.INT32)))
@@ -81,11 +81,11 @@ def _find_extreme(m: Match, op: str) -> Tensor:
     return compute(op, x, axes=tuple(range(x.rank)), keepdims=True).reshape([1])
 
 
-DYNAMIC = Pass("dynamic", (dynamic,))
+DYNAMIC = Pass("dynamic", (recognise_dynamic,))
 
 
 @standard("Clip", lowers=True)
-def steps(m: Match, x: Tensor, *, min: Any = None, max: Any = None) -> Result:
+def recognise_steps(m: Match, x: Tensor, *, min: Any = None, max: Any = None) -> Result:
     """Clip(Round(x / scale [+ 0])) to an 8-bit range: the steps of a Quantize, as floats."""
     numbers = dict[str, float | None]()
     for op in ("Round", "Add", "Div"):
@@ -112,7 +112,7 @@ def _find_integers(tensor: Tensor) -> Tensor:
 
 
 @standard("Mul", lowers=True)
-def reals(m: Match, x: Tensor, scale: float) -> Result:
+def recognise_reals(m: Match, x: Tensor, scale: float) -> Result:
     """(q [- zero_point]) * scale of 8-bit steps: a Dequantize."""
     subtraction = m.source(x, "Sub")
     x, zero = (subtraction.operands[0], need(subtraction.operands[1].number)) if subtraction else (x, 0)
@@ -122,11 +122,11 @@ def reals(m: Match, x: Tensor, scale: float) -> Result:
 
 
 @standard("Cast", lowers=True)
-def back(m: Match, x: Tensor) -> Result:
+def remove_cast(m: Match, x: Tensor) -> Result:
     """Steps that are cast to the 8-bit type they have already."""
     integers = _find_integers(x)
     require(integers.dtype is m.y.dtype)
     return integers
 
 
-CHAINS = Pass("chains", (steps, reals, back))
+CHAINS = Pass("chains", (recognise_steps, recognise_reals, remove_cast))

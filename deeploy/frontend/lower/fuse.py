@@ -37,7 +37,7 @@ def requantisation_scalars(node: Node) -> tuple[int, int, int, int, int, int]:
 
 
 @lowered("Add", commutes=True)
-def bias(m: Match, summed: Tensor, other: Tensor) -> Result:
+def fuse_bias(m: Match, summed: Tensor, other: Tensor) -> Result:
     """A constant row added to an accumulator."""
     front, values = need(_find_accumulator(m, summed)), need(find_row(other, m.y))
     require(not m.node.epilogue, ("bias",) in ACCUMULATING[front.op])
@@ -51,7 +51,7 @@ def bias(m: Match, summed: Tensor, other: Tensor) -> Result:
 
 
 @lowered("RequantShift")
-def requantise(m: Match) -> Result:
+def fuse_requantisation(m: Match) -> Result:
     """A requantisation per tensor or per channel; a constant bias in front of it enters its summand."""
     front, (mul, add) = need(_find_accumulator(m, m.x)), (need(find_row(tensor, m.y)).astype(np.int64) for tensor in m.inputs[1:])
     require(m.y.dtype.bytes == 1, m.x.dtype in _SIGNED)
@@ -96,7 +96,7 @@ def requantised_sum(m: Match) -> Result:
 
 
 @lowered("Clip")
-def clamp(m: Match) -> Result:
+def fuse_limits(m: Match) -> Result:
     """A float Relu or Clip behind an accumulator."""
     front = need(_find_accumulator(m, m.x))
     require(m.y.dtype.is_float)
@@ -104,7 +104,7 @@ def clamp(m: Match) -> Result:
 
 
 @lowered("Mul", kind="f", commutes=True)
-def scaled(m: Match, x: Tensor, scale: Tensor) -> Result:
+def fuse_scale(m: Match, x: Tensor, scale: Tensor) -> Result:
     """Products of integers, converted to floats and scaled, are dequantised; what is subtracted of them is a zero point."""
     cast = need(m.only_source(x, "Cast"))
     view = m.only_source(cast.operands[0], "Reshape")
@@ -116,5 +116,5 @@ def scaled(m: Match, x: Tensor, scale: Tensor) -> Result:
     return compute("Dequantize", total, scale.reshape([1]) if scale.elements == 1 else scale, correction, dtype=DType.FLOAT32)
 
 
-DYNAMIC = Pass("dynamic scales", (scaled,))
-PASS = Pass("fuse", (bias, before_views, requantise, requantised_sum, clamp))
+DYNAMIC = Pass("dynamic scales", (fuse_scale,))
+PASS = Pass("fuse", (fuse_bias, before_views, fuse_requantisation, requantised_sum, fuse_limits))

@@ -25,7 +25,7 @@ def _find_expansion(m: Match, tensor: Tensor) -> Tensor | None:
 
 
 @lowered(*_SINGLE, *BROADCASTING)
-def later(m: Match) -> Result:
+def repeat_later(m: Match) -> Result:
     """Repeat what was computed instead of computing what was repeated."""
     sources = [_find_expansion(m, tensor) for tensor in m.inputs]
     require(any(sources), not m.node.epilogue)
@@ -37,7 +37,7 @@ def later(m: Match) -> Result:
 
 
 @lowered("Expand")
-def needless(m: Match) -> Result:
+def drop_repetition(m: Match) -> Result:
     """An expansion whose readers broadcast anyway."""
     readers = m.readers(m.y)
     require(readers, not m.is_output(m.y), all(_reader_broadcasts(reader, m.x, m.y) for reader in readers))
@@ -56,7 +56,7 @@ def _reader_broadcasts(reader: Node, x: Tensor, y: Tensor) -> bool:
 
 
 @lowered(*_SINGLE, *BROADCASTING)
-def earlier(m: Match) -> Result:
+def apply_earlier(m: Match) -> Result:
     """A function of what was repeated and then reordered moves in front of all that."""
     position, variable = need(next(((i, tensor) for i, tensor in enumerate(m.inputs) if tensor.data is None), None))
     others = [tensor for i, tensor in enumerate(m.inputs) if i != position and not (m.op == "Lookup" and i == 1)]
@@ -104,7 +104,7 @@ def _insert_heads(shape: Sequence[int], place: int, split: tuple[int, int]) -> S
 
 
 @lowered("MatMul")
-def grouped(m: Match) -> Result:
+def group_queries(m: Match) -> Result:
     """A product with repeated heads, without the repetition."""
     for position in (0, 1):
         repeated, other = _find_repeated(m, m.inputs[position]), m.inputs[1 - position]
@@ -123,4 +123,4 @@ def grouped(m: Match) -> Result:
     return None
 
 
-PASS = Pass("heads", (later, earlier, needless, grouped))
+PASS = Pass("heads", (repeat_later, apply_earlier, drop_repetition, group_queries))

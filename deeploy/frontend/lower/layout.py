@@ -48,7 +48,7 @@ def _fit_operand(m: Match, tensor: Tensor, perm: tuple[int, ...]) -> Tensor:
 
 
 @lowered("Transpose")
-def simplify(m: Match) -> Result:
+def simplify_transpose(m: Match) -> Result:
     """Two transposes are one; one that only moves axes of extent 1 is a reshape; the identity is nothing."""
     perm, before = tuple(m.attrs["perm"]), _find_transpose(m, m.x)
     if before is not None:
@@ -70,7 +70,7 @@ def simplify_reshape(m: Match) -> Result:
 
 
 @lowered(*_ELEMENTWISE)
-def elementwise(m: Match) -> Result:
+def move_past_elementwise(m: Match) -> Result:
     require(m.op not in ("Add", "Sub", "Mul") or _has_scalar_epilogue(m))
     transposes = (_find_transpose(m, tensor) for tensor in m.inputs)
     perm = need(next((pair[1] for pair in transposes if pair is not None and len(pair[1]) == m.y.rank), None))
@@ -83,13 +83,13 @@ def _has_scalar_epilogue(m: Match) -> bool:
 
 
 @lowered("Quantize")
-def quantise(m: Match) -> Result:
+def move_past_quantise(m: Match) -> Result:
     """A transpose of a quantised input goes in front of the quantisation, whose kernel follows the strides of the caller's array.
 
     Elsewhere transposes move behind, as with any other operator.
     """
     if m.views(m.x, is_shared=True)[1].maker is not None:
-        return elementwise.rewrite(m)
+        return move_past_elementwise.rewrite(m)
     readers = m.readers(m.y)
     require(all(reader.op == "Transpose" and reader.is_lowered for reader in readers), not m.is_output(m.y))
     perms = {tuple(reader.attrs["perm"]) for reader in readers}
@@ -100,7 +100,7 @@ def quantise(m: Match) -> Result:
 
 
 @lowered(*_REDUCING)
-def reduction(m: Match) -> Result:
+def move_past_reduction(m: Match) -> Result:
     x, perm = need(_find_transpose(m, m.x))
     axes = tuple(sorted(perm[axis] for axis in m.attrs["axes"]))
     kept = [p for p in perm if p not in axes]
@@ -146,7 +146,7 @@ def _reshape_blocks(before: Sequence[int], after: Sequence[int]) -> list[tuple[l
 
 
 @lowered("Reshape")
-def regroup(m: Match) -> Result:
+def move_past_reshape(m: Match) -> Result:
     """Transpose, then split or merge axes: whole blocks of axes change places behind the reshape instead of in front of it.
 
     What is permuted within a block has to stay in front.
@@ -165,7 +165,7 @@ def regroup(m: Match) -> Result:
 
 
 @lowered("MatMul")
-def matmul(m: Match) -> Result:
+def move_past_product(m: Match) -> Result:
     """A transpose that swaps the last two axes of an operand becomes a flag; one behind flattening permutes constant rows.
 
     One that also moves other axes of the second operand becomes one that leaves its rows dense.
@@ -194,4 +194,16 @@ def _absorb_flattening(m: Match) -> Result:
     return m.replace("MatMul", flat, constant(ordered.T if is_turned else ordered), *m.inputs[2:], **m.attrs)
 
 
-PASS = Pass("transposes", (simplify, simplify_reshape, quantise, elementwise, reduction, by_axis, regroup, matmul))
+PASS = Pass(
+    "transposes",
+    (
+        simplify_transpose,
+        simplify_reshape,
+        move_past_quantise,
+        move_past_elementwise,
+        move_past_reduction,
+        by_axis,
+        move_past_reshape,
+        move_past_product,
+    ),
+)

@@ -99,7 +99,7 @@ LOWERED = frozenset((*_RULES, *UNARY, *GATES)) | DIALECT_OPS
 
 
 @standard(*SELECTING, "Split", "Expand")
-def sink(m: Match) -> Result:
+def sink_movement(m: Match) -> Result:
     """Movement of dequantised values: move the integers, then dequantise."""
     x, front, results, attrs = need(behind_dequantisation(m.x)), need(m.x.maker), m.node.outputs, dict(m.attrs)
     require(x.is_scalar, x.tensor.data is None or m.op == "Gather", all(y.name for y in results))
@@ -114,7 +114,7 @@ def sink(m: Match) -> Result:
 
 
 @standard("Reshape", "Transpose")
-def view(m: Match, x: Tensor) -> Tensor:
+def view_constant(m: Match, x: Tensor) -> Tensor:
     """A view of a dequantised constant: the integers are moved at once, and with them the axis of several scales."""
     q, front, order = need(behind_dequantisation(x)), need(x.maker), m.attrs.get("perm")
     require(q.tensor.data is not None)
@@ -136,7 +136,7 @@ def _pad_with(m: Match, x: Quantised) -> int:
 
 
 @standard("QuantizeLinear")
-def rise(m: Match) -> Result:
+def raise_quantise(m: Match) -> Result:
     """Quantisation of reordered, selected or padded values: quantise first, which keeps the order of values."""
     mover, y = need(m.only_source(m.x, *SELECTING)), need(quantised_result(m.node))
     x, *others = mover.inputs
@@ -149,7 +149,7 @@ def rise(m: Match) -> Result:
 
 
 @standard("Relu", "Clip")
-def limit(m: Match) -> Result:
+def limit_first(m: Match) -> Result:
     """Reordered values that are limited and then quantised: limit first, next to the operator that computes them."""
     mover = need(m.only_source(m.x, "Reshape", "Transpose"))
     require([reader.op for reader in m.readers(m.y)] == ["QuantizeLinear"], not m.is_output(m.y))
@@ -177,11 +177,11 @@ def quantised_operator(m: Match) -> Result:
 
 
 @standard(*LOWERED, lowers=True)
-def operator(m: Match) -> Result:
+def lower_operator(m: Match) -> Result:
     """Every operator by its own rule; one that does not apply leaves the node for binding to report."""
     call = RuleCall(m)
     return pointwise.lower_unary(call) or need(_RULES.get(m.op))(call)
 
 
-QUANTISED = Pass("qdq", (view, sink, limit, rise, quantise_affine, quantised_operator))
-PASS = Pass("operators", (operator,))
+QUANTISED = Pass("qdq", (view_constant, sink_movement, limit_first, raise_quantise, quantise_affine, quantised_operator))
+PASS = Pass("operators", (lower_operator,))

@@ -131,7 +131,7 @@ def _limit_tensor(x: Tensor, low: np.ndarray, high: np.ndarray) -> Tensor:
 
 
 @standard("Quant", "IntQuant")
-def quant(m: Match, x: Tensor) -> Result:
+def lower_quant(m: Match, x: Tensor) -> Result:
     require(x.dtype.is_float)
     scale, zero, (low, high) = _read_parameter(m, 1, "scale"), _read_parameter(m, 2, "zero point"), _read_ends(m, 3)
     dtype = _smallest_type(low.min(), high.max())
@@ -151,7 +151,7 @@ def quant(m: Match, x: Tensor) -> Result:
 
 
 @standard("Trunc")
-def trunc(m: Match, x: Tensor) -> Result:
+def lower_trunc(m: Match, x: Tensor) -> Result:
     """Steps without their lowest bits: as many as the numbers of bits say or, with six inputs, as the scales say."""
     require(x.dtype.is_float)
     is_recent, scale, zero = m.input(5) is not None, _read_parameter(m, 1, "scale"), _read_parameter(m, 2, "zero point")
@@ -192,7 +192,7 @@ def _find_range(x: Tensor) -> Sequence[float] | None:
 
 
 @standard("BipolarQuant", kind="f")
-def bipolar(m: Match, x: Tensor) -> Tensor:
+def lower_bipolar(m: Match, x: Tensor) -> Tensor:
     """The scale, or less than nothing of it, by the sign; 0 is positive."""
     steps = _Steps(_read_parameter(m, 1, "scale"), np.zeros(()), DType.INT8, x.rank)
     # Scales along several axes are chosen themselves, else the steps 1 and -1.
@@ -202,7 +202,7 @@ def bipolar(m: Match, x: Tensor) -> Tensor:
 
 
 @standard(*PRODUCTS, kind="f")
-def signs(m: Match, x: Tensor, weights: np.ndarray) -> Tensor:
+def lower_signs(m: Match, x: Tensor, weights: np.ndarray) -> Tensor:
     """Weights of one size for every column or filter, and of either sign: bytes behind a scale, where they stay so."""
     axis = weights.ndim - 1 - m.attrs.get("transB", 0) if m.op in ("MatMul", "Gemm") else int(m.op == "ConvTranspose")
     sizes = np.abs(weights).max(tuple(i for i in range(weights.ndim) if i != axis), keepdims=True, initial=0)
@@ -214,7 +214,7 @@ def signs(m: Match, x: Tensor, weights: np.ndarray) -> Tensor:
 
 
 @standard("MultiThreshold")
-def thresholds(m: Match) -> Result:
+def lower_thresholds(m: Match) -> Result:
     """The number of thresholds that are not above a value: a table for bytes with one row of thresholds, else a search."""
     rows, shape, q = m.value(1), m.x.shape, byte_tensor(m.x)
     at = 1 if m.attrs.get("data_layout", "NCHW") != "NHWC" and len(shape) in (2, 4) else len(shape) - 1
@@ -259,4 +259,4 @@ def _count_thresholds(x: Tensor, rows: np.ndarray, at: int) -> Tensor:
     return compute(THRESHOLDS.name, flat, limits, dtype=DType.UINT8, label="counts", domain=INTEGER_FORM).reshape(shape)
 
 
-PASS = Pass("qonnx", (quant, trunc, bipolar, signs, thresholds))
+PASS = Pass("qonnx", (lower_quant, lower_trunc, lower_bipolar, lower_signs, lower_thresholds))

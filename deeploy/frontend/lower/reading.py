@@ -22,7 +22,7 @@ from deeploy.operators.views import MATERIALISE, VIEWS, Access
 
 
 @lowered("MatMul")
-def tied(m: Match) -> Result:
+def copy_transposed(m: Match) -> Result:
     """A product with the transpose of a constant that other nodes read."""
     weights = m.inputs[1]
     values = need(weights.data)
@@ -38,7 +38,7 @@ def _is_equal(one: np.ndarray, other: np.ndarray) -> bool:
     return np.array_equal(one[:1], other[:1]) and np.array_equal(one, other)
 
 
-TIES = Pass("ties", (tied,))
+TIES = Pass("ties", (copy_transposed,))
 
 
 def _follow_views(shape: tuple[int, ...], steps: Iterable[Callable[[Access], Access | None] | None]) -> Access | None:
@@ -50,7 +50,7 @@ def _follow_views(shape: tuple[int, ...], steps: Iterable[Callable[[Access], Acc
 
 
 @lowered("MatMul")
-def packed(m: Match) -> Result:
+def copy_packed(m: Match) -> Result:
     """Rows of a product that strides cannot make of a reordered tensor are written as they are read."""
     chain, source = m.views(m.x, is_shared=True)
     require(chain, not m.is_output(m.x), 0 not in m.x.shape, need(m.source(source)).op not in VIEWS)
@@ -62,7 +62,7 @@ def packed(m: Match) -> Result:
     return Reading(m.readers(m.x), m.x, compute("Concat", m.x, axis=0))
 
 
-PACKING = Pass("packing", (packed,))
+PACKING = Pass("packing", (copy_packed,))
 
 
 READERS = 3  # from so many on, one copy costs less than their fetches
@@ -70,7 +70,7 @@ LARGEST = 4096  # bytes
 
 
 @lowered("MatMul", "Add", "Sub", "Mul", "RequantAdd", "ScaledAdd", "Binary", "Where", "Rotate")
-def staged(m: Match) -> Result:
+def copy_input(m: Match) -> Result:
     """A copy of an input, for all operators that compute with it as it is."""
     for tensor in m.inputs:
         if m.is_input(tensor) and 0 < tensor.elements * tensor.dtype.bytes <= LARGEST:
@@ -80,7 +80,7 @@ def staged(m: Match) -> Result:
     return None
 
 
-STAGING = Pass("staging", (staged,))
+STAGING = Pass("staging", (copy_input,))
 
 
 @lowered("MatMul")

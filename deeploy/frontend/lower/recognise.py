@@ -112,7 +112,7 @@ def _read_deviation(m: Match, tensor: Tensor, exponent: float) -> tuple[Tensor, 
 
 
 @standard("Div", "Mul", kind="f", commutes=True)
-def norm(m: Match, x: Tensor, divisor: Tensor) -> Result:
+def recognise_norm(m: Match, x: Tensor, divisor: Tensor) -> Result:
     """d / sqrt(mean(d^2) + epsilon): a layer norm where d = x - mean(x), else a root-mean-square norm; over the last axes."""
     require(m.op == "Mul" or x is m.x)
     (d, axes, epsilon), op = _read_deviation(m, divisor, 0.5 if m.op == "Div" else -0.5), "RMSNormalization"
@@ -126,7 +126,7 @@ def norm(m: Match, x: Tensor, divisor: Tensor) -> Result:
 
 
 @standard("Mul", "Add", kind="f", commutes=True)
-def affine(m: Match, tensor: Tensor, other: Tensor) -> Result:
+def fuse_affine(m: Match, tensor: Tensor, other: Tensor) -> Result:
     """A constant factor or summand per element of a normalised row enters the norm."""
     values, moved = need(real_constant(other)), m.only_source(tensor, "Transpose")
     front = need(m.only_source(tensor if moved is None else moved.operands[0], *CENTRED))
@@ -141,4 +141,4 @@ def affine(m: Match, tensor: Tensor, other: Tensor) -> Result:
     return front.another(inputs=(x, *map(constant, fused))).outputs[0].transpose(perm)
 
 
-PASS = Pass("recognise", (norm, affine, by_value))
+PASS = Pass("recognise", (recognise_norm, fuse_affine, by_value))

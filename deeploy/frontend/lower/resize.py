@@ -42,7 +42,7 @@ def interpolate_image(
 
 
 @standard("Resize", "Upsample")
-def resize(
+def lower_resize(
     m: Match,
     x: Tensor,
     *,
@@ -150,4 +150,4 @@ def _multiply_axis(x: Tensor, axis: int, matrix: np.ndarray) -> Tensor:
     return product.reshape([*before, len(matrix), *after])
 
 
-PASS = Pass("resize", (interpolate_image, resize))
+PASS = Pass("resize", (interpolate_image, lower_resize))

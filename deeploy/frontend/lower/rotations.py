@@ -96,7 +96,7 @@ def _read_turned(m: Match, tensor: Tensor, x: Tensor) -> tuple[np.ndarray, bool]
 
 
 @lowered("ScaledAdd", "Add")
-def rotary(m: Match) -> Result:
+def recognise_rotation(m: Match) -> Result:
     """The sum of a tensor times cosines and of its halves, exchanged and one of them negated, times sines."""
     total, products = _read_sum(m), [_read_products(m, tensor) for tensor in m.inputs[:2]]
     for straight, crossed in ((0, 1), (1, 0)):
@@ -114,4 +114,4 @@ def rotary(m: Match) -> Result:
     return None
 
 
-PASS = Pass("rotations", (rotary,))
+PASS = Pass("rotations", (recognise_rotation,))

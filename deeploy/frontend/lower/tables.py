@@ -65,7 +65,7 @@ def _compute_table(m: Match, tensor: Tensor, known: dict[Tensor, Values | None],
 
 
 @lowered(*POINTWISE)
-def composed(m: Match) -> Result:
+def compose_tables(m: Match) -> Result:
     """Several operators, or one that reads the same tensor twice; tables of a table that others read as well stay apart."""
     require(m.y.dtype in BYTES)
     x, results = need(_tabulate_tensor(m, m.y, {}))
@@ -74,7 +74,7 @@ def composed(m: Match) -> Result:
 
 
 @lowered("RequantShift", "Lookup")
-def shares(m: Match) -> Result:
+def compose_softmax_table(m: Match) -> Result:
     """What becomes of every result of an integer softmax is a table of the softmax."""
     front = need(m.only_source(m.x, "Softmax"))
     require(len(front.inputs) == 2, m.x.dtype in BYTES, m.y.dtype in BYTES)
@@ -87,7 +87,7 @@ def _is_requantised(front: Node, *ops: str) -> bool:
 
 
 @lowered("Lookup")
-def limit(m: Match, x: Tensor, table: np.ndarray) -> Result:
+def fold_limits(m: Match, x: Tensor, table: np.ndarray) -> Result:
     """A table that only limits the results of a requantisation: narrower limits of it."""
     front = need(m.only_source(x, *ACCUMULATING, *_LIMITED))
     require(x.dtype in BYTES, x.dtype is m.y.dtype, _is_requantised(front, *_LIMITED))
@@ -115,4 +115,4 @@ def fold_second_table(m: Match) -> Result:
     )
 
 
-PASS = Pass("tables", (composed, shares, limit, fold_second_table))
+PASS = Pass("tables", (compose_tables, compose_softmax_table, fold_limits, fold_second_table))

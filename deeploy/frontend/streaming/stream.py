@@ -84,7 +84,7 @@ class Streaming(CourseWalk):
     def slide(self, node: Node, x: Tensor, span: WindowSpan, fill: Fill) -> tuple[Tensor, Course]:
         course, new = self.courses[x], self.columns(x)
         if self.is_window and (span.before > 0 or span.after > 0):
-            raise _padded(node)
+            raise _pad_columns(node)
         columns = new * self.calls(course.period * span.stride) // self.calls(course.period)
         delay = max(0, -((span.before + span.stride - span.reach - course.delay) // span.stride))
         past = delay * span.stride + span.before - course.delay
@@ -110,7 +110,7 @@ class Streaming(CourseWalk):
 
     def pad(self, node: Node, before: int, after: int, fill: float) -> bool:
         if self.is_window:
-            raise _padded(node)
+            raise _pad_columns(node)
         x = node.operands[0]
         course, columns = self.courses[x], self.columns(x)
         require(course.delay >= 0 or fill == course.fill)
@@ -219,7 +219,7 @@ def _state_step() -> tuple[Tensor, Tensor]:
     return constant(np.float32(2.0**-UNIT), label="step"), constant(np.int16(0), label="zero")
 
 
-def _padded(node: Node) -> UnsupportedError:
+def _pad_columns(node: Node) -> UnsupportedError:
     what = f"{node} pads the streamed axis: every column of a sliding window would be new"
     return UnsupportedError(what, "Leave --stream-mode window out: then padding is at the ends of the recording alone.")
 

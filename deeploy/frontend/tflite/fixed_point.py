@@ -54,7 +54,9 @@ def quantise_factor(factor: Array) -> Factor:
     return np.where(shift < -_HIGH, 0, multiplier) * np.sign(mantissa).astype(np.int64), np.where(shift < -_HIGH, 0, shift)
 
 
-def requantise(factor: Factor, zero_point: int, limits: tuple[int, int], ends: tuple[Array, Array], rounding: Rounding) -> Iterator[Shift]:
+def find_requantisation(
+    factor: Factor, zero_point: int, limits: tuple[int, int], ends: tuple[Array, Array], rounding: Rounding
+) -> Iterator[Shift]:
     """The steps that lead from accumulators to results: one, or two where no single one has all results.
 
     Args:
@@ -82,7 +84,7 @@ def requantise(factor: Factor, zero_point: int, limits: tuple[int, int], ends: t
     first = np.where((multiplier == 0)[:, None], np.where(steps <= 0, -_FAR, _FAR), first)
     thresholds = np.clip(first, -_FAR, _FAR).astype(np.int64)
     real = multiplier.astype(np.float64) / 2.0**total
-    if (once := _fit(Staircase(steps, thresholds, least, most), real)) is not None:
+    if (once := _fit_thresholds(Staircase(steps, thresholds, least, most), real)) is not None:
         yield Shift(once[0], once[1] + (zero_point << once[2]), once[2], low, high)
         return
     # The upper word of the product first; of factors above 1 that is a product with nearly 1, which leaves accumulators as they are.
@@ -91,7 +93,7 @@ def requantise(factor: Factor, zero_point: int, limits: tuple[int, int], ends: t
     further = (steps << right[:, None]) - ((1 << right) >> 1)[:, None] + ((steps <= 0) & (right[:, None] > 0))
     further = np.where(is_large[:, None], thresholds, further)
     upper = Staircase(steps, further, *((end * words + WORD // 2) >> _HIGH for end in (least, most)))
-    second = _fit(upper, np.where(is_large, real, 2.0**-right))
+    second = _fit_thresholds(upper, np.where(is_large, real, 2.0**-right))
     is_beyond = is_large & (np.maximum(-least, most) > WORD // 2)
     if second is None or rounding != "twice" or is_beyond.any():
         raise NoConstants
@@ -130,7 +132,7 @@ def _requantise_words(
     yield Shift(mul, np.where(right > 0, 1 << (longest - 1), 0) + (zero_point << longest), longest, low, high)
 
 
-def _fit(stairs: Staircase, factor: Array) -> tuple[Array, Array, int] | None:
+def _fit_thresholds(stairs: Staircase, factor: Array) -> tuple[Array, Array, int] | None:
     """mul, add and a shift for all channels with these thresholds, where some have them; the factors are those to try first."""
     is_reached = (stairs.thresholds > stairs.least[:, None]) & (stairs.thresholds <= stairs.most[:, None])
     is_constant = np.asarray(~is_reached.any(axis=1))

@@ -9,13 +9,13 @@ import numpy as np
 
 from deeploy.frontend.schemas import Attributes
 from deeploy.frontend.tflite import quantised
-from deeploy.frontend.tflite.network import Builder, LiteCall, LiteTensor, Operand, axes
+from deeploy.frontend.tflite.network import Builder, LiteCall, LiteTensor, Operand, read_axes
 from deeploy.ir.types import Array
 
 Read = Callable[[LiteCall], Sequence[Operand]]
 
 
-def move(op: str, read: Read, attributes: Callable[[LiteCall], Attributes] | None = None) -> Builder:
+def build_move(op: str, read: Read, attributes: Callable[[LiteCall], Attributes] | None = None) -> Builder:
     """An operator of ONNX whose operands ``read`` gives; all quantised ones have the scale of the result."""
 
     def build(call: LiteCall) -> None:
@@ -26,12 +26,12 @@ def move(op: str, read: Read, attributes: Callable[[LiteCall], Attributes] | Non
     return build
 
 
-def axis(call: LiteCall, value: int, rank: int) -> int:
+def read_axis(call: LiteCall, value: int, rank: int) -> int:
     """One axis counted from the front."""
-    return axes(call, np.array([value]), rank)[0]
+    return read_axes(call, np.array([value]), rank)[0]
 
 
-def numbers(call: LiteCall, position: int, count: int | None = None) -> list[int]:
+def read_numbers(call: LiteCall, position: int, count: int | None = None) -> list[int]:
     """A constant list of integers, perhaps of a length that is known."""
     values = call.constant(position)
     call.need(values.dtype.kind in "iu" and values.ndim < 3, f"has no list of integers as its input {position}")
@@ -39,21 +39,21 @@ def numbers(call: LiteCall, position: int, count: int | None = None) -> list[int
     return [int(value) for value in values.ravel()]
 
 
-def reshaped(call: LiteCall) -> Sequence[Operand]:
+def read_reshape(call: LiteCall) -> Sequence[Operand]:
     """The input and the shape of the output, which the file has."""
     call.need(math.prod(call.x.shape) == math.prod(call.y.shape), f"makes {list(call.y.shape)} of {list(call.x.shape)}")
     return call.x, np.array(call.y.shape, np.int64)
 
 
-def transpose(call: LiteCall) -> None:
-    order = numbers(call, 1, len(call.x.shape))
+def build_transpose(call: LiteCall) -> None:
+    order = read_numbers(call, 1, len(call.x.shape))
     call.need(sorted(order) == list(range(len(order))), f"has the order {order}")
-    move("Transpose", lambda call: [call.x], lambda call: {"perm": order})(call)
+    build_move("Transpose", lambda call: [call.x], lambda call: {"perm": order})(call)
 
 
-def padded(call: LiteCall) -> Sequence[Operand]:
+def read_padding(call: LiteCall) -> Sequence[Operand]:
     """The input, its borders, and what they are of: a number, or the zero point."""
-    widths = np.array(numbers(call, 1, 2 * len(call.x.shape)), np.int64).reshape(-1, 2)
+    widths = np.array(read_numbers(call, 1, 2 * len(call.x.shape)), np.int64).reshape(-1, 2)
     call.need(widths.min(initial=0) >= 0 and widths.max(initial=0) < 2**20, "has borders of no sensible width")
     if call.op == "MIRROR_PAD":
         return call.x, widths.T.ravel()
@@ -62,37 +62,37 @@ def padded(call: LiteCall) -> Sequence[Operand]:
     return call.x, widths.T.ravel(), value.reshape(()).astype(call.x.dtype)
 
 
-def mirror(call: LiteCall) -> Attributes:
+def build_mirror(call: LiteCall) -> Attributes:
     if call.options["mode"]:
         raise call.refused("repeats elements at the border (SYMMETRIC)", "Use REFLECT.")
     return {"mode": "reflect"}
 
 
-def concatenate(call: LiteCall) -> None:
+def build_concatenate(call: LiteCall) -> None:
     parts = [call.needed(at) for at in range(len(call.inputs))]
     quantised.check_same(call, *(part for part in parts if part.is_quantised))
-    at = axis(call, call.options["axis"], len(call.y.shape))
+    at = read_axis(call, call.options["axis"], len(call.y.shape))
     call.activate(call.add("Concat", *parts, axis=at))
 
 
-def pack(call: LiteCall) -> None:
+def build_pack(call: LiteCall) -> None:
     parts = [call.needed(at) for at in range(len(call.inputs))]
     quantised.check_same(call, *(part for part in parts if part.is_quantised))
-    at = axis(call, call.options["axis"], len(call.y.shape))
+    at = read_axis(call, call.options["axis"], len(call.y.shape))
     shape = [1 if place == at else extent for place, extent in enumerate(call.y.shape)]
     rows = [call.add("Reshape", part, np.array(shape, np.int64)) for part in parts]
     call.add("Concat", *rows, axis=at, outputs=[call.y])
 
 
-def split(call: LiteCall) -> None:
+def build_split(call: LiteCall) -> None:
     """SPLIT, SPLIT_V, UNPACK: one output after the other along an axis."""
     x, at = call.x, None
     if call.op == "SPLIT":
-        x, at = call.needed(1), numbers(call, 0, 1)[0]
+        x, at = call.needed(1), read_numbers(call, 0, 1)[0]
     elif call.op == "SPLIT_V":
-        at = numbers(call, 2, 1)[0]
+        at = read_numbers(call, 2, 1)[0]
     quantised.check_same(call, *([x] if x.is_quantised else []))
-    along = axis(call, call.options["axis"] if at is None else at, len(x.shape))
+    along = read_axis(call, call.options["axis"] if at is None else at, len(x.shape))
     begin = 0
     for part in call.outputs:
         extent = 1 if call.op == "UNPACK" else part.shape[along]
@@ -110,10 +110,10 @@ def slice_tensor(
     return call.add("Slice", x, *lists)
 
 
-def cut(call: LiteCall) -> None:
+def build_cut(call: LiteCall) -> None:
     """SLICE: begin and size, of which -1 is all that follows."""
     rank = len(call.x.shape)
-    begin, size = numbers(call, 1, rank), numbers(call, 2, rank)
+    begin, size = read_numbers(call, 1, rank), read_numbers(call, 2, rank)
     end = [extent if n == -1 else b + n for b, n, extent in zip(begin, size, call.x.shape, strict=True)]
     call.need(all(0 <= b <= e <= n for b, e, n in zip(begin, end, call.x.shape, strict=True)), "leaves its input")
     quantised.check_same(call, *([call.x] if call.x.is_quantised else []))
@@ -125,7 +125,7 @@ def cut_strided(call: LiteCall) -> None:
     rank, options = len(call.x.shape), call.options
     if options["ellipsis_mask"] or options["new_axis_mask"]:
         raise call.refused("adds axes or has an ellipsis", "Export the slice with one begin and end per axis.")
-    first, last, step = (numbers(call, position) for position in (1, 2, 3))
+    first, last, step = (read_numbers(call, position) for position in (1, 2, 3))
     call.need(len(first) == len(last) == len(step) <= rank and 0 not in step, "has lists that do not fit its input")
     begin, end = list[int](), list[int]()
     for at, (b, e, s) in enumerate(zip(first, last, step, strict=True)):
@@ -143,17 +143,17 @@ def cut_strided(call: LiteCall) -> None:
     call.add("Reshape", piece, np.array(call.y.shape, np.int64), outputs=[call.y])
 
 
-def reverse(call: LiteCall) -> None:
-    along = axes(call, call.constant(1), len(call.x.shape))
+def build_reverse(call: LiteCall) -> None:
+    along = read_axes(call, call.constant(1), len(call.x.shape))
     ends = [-1 - call.x.shape[at] for at in along]
     call.result(slice_tensor(call, call.x, [-1] * len(along), ends, along, [-1] * len(along)))
 
 
-def gather(call: LiteCall) -> None:
+def build_gather(call: LiteCall) -> None:
     quantised.check_same(call, *([call.x] if call.x.is_quantised else []))
     if call.options.get("batch_dims", 0):
         raise call.refused("has batch axes", "Gather from one tensor.")
-    call.add("Gather", call.x, call.needed(1), axis=axis(call, call.options["axis"], len(call.x.shape)), outputs=[call.y])
+    call.add("Gather", call.x, call.needed(1), axis=read_axis(call, call.options["axis"], len(call.x.shape)), outputs=[call.y])
 
 
 def look_up_rows(call: LiteCall) -> None:
@@ -180,10 +180,10 @@ def depth_and_space(call: LiteCall) -> None:
 def batch_and_space(call: LiteCall) -> None:
     """BATCH_TO_SPACE_ND, SPACE_TO_BATCH_ND: blocks of the axes behind the first become its entries, or back."""
     quantised.check_same(call, *([call.x] if call.x.is_quantised else []))
-    blocks = numbers(call, 1)
+    blocks = read_numbers(call, 1)
     count = len(blocks)
     call.need(0 < count < len(call.x.shape) and min(blocks) > 0, "has blocks that do not fit its input")
-    edges = np.array(numbers(call, 2, 2 * count), np.int64).reshape(count, 2)
+    edges = np.array(read_numbers(call, 2, 2 * count), np.int64).reshape(count, 2)
     call.need(edges.min() >= 0 and edges.max() < 2**20, "has borders of no sensible width")
     n, *rest = call.x.shape
     spatial, others = rest[:count], rest[count:]
@@ -224,11 +224,11 @@ def resize_nearest(call: LiteCall) -> None:
 
 def find_extreme(call: LiteCall) -> None:
     """ARG_MAX, ARG_MIN: the first of equal ones."""
-    at = axis(call, numbers(call, 1, 1)[0], len(call.x.shape))
+    at = read_axis(call, read_numbers(call, 1, 1)[0], len(call.x.shape))
     call.cast(call.add("ArgMax" if call.op == "ARG_MAX" else "ArgMin", call.x, axis=at, keepdims=0))
 
 
-def compare(op: str) -> Builder:
+def build_compare(op: str) -> Builder:
     """Comparisons; of quantised numbers where both have one scale."""
 
     def build(call: LiteCall) -> None:
@@ -240,7 +240,7 @@ def compare(op: str) -> Builder:
     return build
 
 
-def choose(op: str) -> Builder:
+def build_choose(op: str) -> Builder:
     """The larger or smaller of two, or one by a condition: all in the scale of the result."""
 
     def build(call: LiteCall) -> None:
@@ -258,12 +258,12 @@ def reduce_extreme(call: LiteCall) -> None:
 
 
 def reduce_tensor(call: LiteCall, op: str) -> None:
-    along = axes(call, call.constant(1), len(call.x.shape))
+    along = read_axes(call, call.constant(1), len(call.x.shape))
     whole = call.add(op, call.x, np.array(along, np.int64), keepdims=1) if along else call.x.name
     call.add("Reshape", whole, np.array(call.y.shape, np.int64), outputs=[call.y])
 
 
-def known(read: Callable[[LiteCall], Array]) -> Builder:
+def build_constant(read: Callable[[LiteCall], Array]) -> Builder:
     """A tensor that does not depend on any value."""
 
     def build(call: LiteCall) -> None:

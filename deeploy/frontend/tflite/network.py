@@ -209,7 +209,7 @@ class LiteCall:
         return None
 
 
-def axes(call: LiteCall, values: Array, rank: int) -> list[int]:
+def read_axes(call: LiteCall, values: Array, rank: int) -> list[int]:
     """Axes counted from the front, in ascending order."""
     given = [int(axis) for axis in values.ravel()]
     call.need(all(-rank <= axis < rank for axis in given), f"has the axes {given} of {rank}")

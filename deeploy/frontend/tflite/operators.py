@@ -15,7 +15,7 @@ import numpy as np
 from deeploy.frontend.schemas import Attributes
 from deeploy.frontend.tflite import moves, quantised, stateful, words
 from deeploy.frontend.tflite.network import Builder, LiteCall, Operand
-from deeploy.frontend.tflite.requantising import limits
+from deeploy.frontend.tflite.requantising import find_limits
 from deeploy.operators.elementwise import FUNCTIONS
 
 
@@ -28,24 +28,24 @@ class LiteOperator:
     build: Builder
 
 
-def _plain(op: str, **fixed: Any) -> Builder:
+def _build_plain(op: str, **fixed: Any) -> Builder:
     """An operator of ONNX with the same inputs, and a fused activation behind it."""
     return lambda call: call.activate(call.add(op, *call.inputs, **fixed))
 
 
-def _either(of_floats: Builder, of_quantised: Builder) -> Builder:
+def _choose_builder(of_floats: Builder, of_quantised: Builder) -> Builder:
     """What builds an operator of floats and other plain numbers, and one that has quantised ones."""
     return lambda call: (of_quantised if call.x.is_quantised else of_floats)(call)
 
 
-def _refused(call: LiteCall) -> None:
+def _refuse_operator(call: LiteCall) -> None:
     raise call.refused("of quantised numbers is not handled", "Leave it in floats, or cut the model in front of it: docs/from-tflite.md")
 
 
 # ---- windows
 
 
-def _pads(call: LiteCall, extents: Sequence[int], sizes: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> list[int]:
+def _read_pads(call: LiteCall, extents: Sequence[int], sizes: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> list[int]:
     """Borders at the top, left, bottom, right."""
     call.need(min((*extents, *sizes, *strides, *dilations)) > 0, "has a window, step or image of no extent")
     if call.options["padding"]:
@@ -57,17 +57,17 @@ def _pads(call: LiteCall, extents: Sequence[int], sizes: Sequence[int], strides:
     return [*(n // 2 for n in total), *(n - n // 2 for n in total)]
 
 
-def _first(call: LiteCall, image: Operand) -> str:
+def _channels_first(call: LiteCall, image: Operand) -> str:
     """Channels first."""
     return call.add("Transpose", image, perm=[0, 3, 1, 2])
 
 
-def _last(call: LiteCall, image: str) -> str:
+def _channels_last(call: LiteCall, image: str) -> str:
     """Channels last."""
     return call.add("Transpose", image, perm=[0, 2, 3, 1])
 
 
-def _convolve(call: LiteCall) -> None:
+def _build_convolve(call: LiteCall) -> None:
     """CONV_2D, DEPTHWISE_CONV_2D: filters [outputs, height, width, channels] or [1, height, width, outputs]."""
     filters, bias = call.constant(1), call.input(2)
     call.need(len(call.x.shape) == 4 and filters.ndim == 4 and min(filters.shape) > 0, "has no image or filters of four axes")
@@ -76,14 +76,14 @@ def _convolve(call: LiteCall) -> None:
     call.need(groups * weights.shape[1] == call.x.shape[3] > 0, "has filters for another number of channels")
     call.need(weights.shape[0] % groups == 0, "has filters that do not fit its groups")
     strides, dilations = ([call.options[f"{name}_{side}"] for side in "hw"] for name in ("stride", "dilation"))
-    pads = _pads(call, call.x.shape[1:3], weights.shape[2:], strides, dilations)
+    pads = _read_pads(call, call.x.shape[1:3], weights.shape[2:], strides, dilations)
     attributes = {"strides": strides, "dilations": dilations, "pads": pads, "group": groups}
-    image = _first(call, call.x)
+    image = _channels_first(call, call.x)
     if call.x.is_quantised:
         zeros = quantised.zero_points(call, call.x, call.needed(1))
-        total = _last(call, call.add("ConvInteger", image, weights, *zeros, **attributes))
+        total = _channels_last(call, call.add("ConvInteger", image, weights, *zeros, **attributes))
         return quantised.finish_product(call, total, weights.reshape(len(weights), -1), call.needed(1), bias)
-    return call.activate(_last(call, call.add("Conv", image, weights, *([bias] if bias else []), **attributes)))
+    return call.activate(_channels_last(call, call.add("Conv", image, weights, *([bias] if bias else []), **attributes)))
 
 
 def _convolve_transposed(call: LiteCall) -> None:
@@ -92,7 +92,7 @@ def _convolve_transposed(call: LiteCall) -> None:
     call.need(len(image.shape) == len(call.y.shape) == filters.ndim == 4 and min(filters.shape) > 0, "has no image of four axes")
     call.need(image.shape[3] == filters.shape[3], "has filters for another number of channels")
     strides, sizes = [call.options[f"stride_{side}"] for side in "hw"], filters.shape[1:3]
-    before = _pads(call, call.y.shape[1:3], sizes, strides, (1, 1))[:2]
+    before = _read_pads(call, call.y.shape[1:3], sizes, strides, (1, 1))[:2]
     whole = [(n - 1) * s + size for n, s, size in zip(image.shape[1:3], strides, sizes, strict=True)]
     after = [n - pad - wanted for n, pad, wanted in zip(whole, before, call.y.shape[1:3], strict=True)]
     pads, further = [*before, *(max(0, n) for n in after)], [max(0, -n) for n in after]
@@ -100,8 +100,8 @@ def _convolve_transposed(call: LiteCall) -> None:
     attributes = {"strides": strides, "pads": pads, "output_padding": further}
     if not image.is_quantised:
         weights = np.ascontiguousarray(filters.transpose(3, 0, 1, 2))
-        total = call.add("ConvTranspose", _first(call, image), weights, *([bias] if bias else []), **attributes)
-        return call.activate(_last(call, total))
+        total = call.add("ConvTranspose", _channels_first(call, image), weights, *([bias] if bias else []), **attributes)
+        return call.activate(_channels_last(call, total))
     # A convolution of the image with zero points between its elements by the filters the other way round.
     borders = [n - 1 - pad for n, pad in zip(sizes, before, strict=True)]
     rest = [y + n - 1 - h * s - top for y, n, h, s, top in zip(call.y.shape[1:3], sizes, image.shape[1:3], strides, borders, strict=True)]
@@ -115,43 +115,43 @@ def _convolve_transposed(call: LiteCall) -> None:
     weights = np.ascontiguousarray(filters[:, ::-1, ::-1].transpose(0, 3, 1, 2))
     pads = [*borders, *(max(0, r) for r in rest)]
     zeros = quantised.zero_points(call, image, call.needed(1))
-    total = _last(call, call.add("ConvInteger", _first(call, wide), weights, *zeros, pads=pads))
+    total = _channels_last(call, call.add("ConvInteger", _channels_first(call, wide), weights, *zeros, pads=pads))
     return quantised.finish_product(call, total, weights.reshape(len(weights), -1), call.needed(1), bias, image)
 
 
-def _pool(call: LiteCall) -> None:
+def _build_pool(call: LiteCall) -> None:
     """MAX_POOL_2D, AVERAGE_POOL_2D."""
     call.need(len(call.x.shape) == 4, "has no image of four axes")
     size, strides = ([call.options[f"{name}_{side}"] for side in "hw"] for name in ("filter", "stride"))
-    attributes: Attributes = {"kernel_shape": size, "strides": strides, "pads": _pads(call, call.x.shape[1:3], size, strides, (1, 1))}
-    op, image = "MaxPool" if call.op == "MAX_POOL_2D" else "AveragePool", _first(call, call.x)
+    attributes: Attributes = {"kernel_shape": size, "strides": strides, "pads": _read_pads(call, call.x.shape[1:3], size, strides, (1, 1))}
+    op, image = "MaxPool" if call.op == "MAX_POOL_2D" else "AveragePool", _channels_first(call, call.x)
     if call.x.is_quantised:
         quantised.check_same(call, call.x)
         if op == "AveragePool" and call.x.dtype.itemsize > 1:
             ones, zeros = np.ones((call.x.shape[3], 1, *size), np.int8), (np.array(0, np.int16), np.array(0, np.int8))
             window = {name: attributes[name] for name in ("strides", "pads")}
             total = call.add("ConvInteger", image, ones, *zeros, group=len(ones), **window)
-            return words.divide_sums(call, _last(call, total), attributes)
+            return words.divide_sums(call, _channels_last(call, total), attributes)
         if op == "AveragePool":
-            low, high = limits(call)
-            return call.result(_last(call, call.add("RoundedAveragePool", image, low=low, high=high, **attributes)))
+            low, high = find_limits(call)
+            return call.result(_channels_last(call, call.add("RoundedAveragePool", image, low=low, high=high, **attributes)))
     attributes |= {"count_include_pad": 0} if op == "AveragePool" else {}
-    return call.activate(_last(call, call.add(op, image, **attributes)))
+    return call.activate(_channels_last(call, call.add(op, image, **attributes)))
 
 
-def _resize(call: LiteCall) -> None:
+def _build_resize(call: LiteCall) -> None:
     """RESIZE_BILINEAR of floats."""
     call.need(len(call.x.shape) == len(call.y.shape) == 4, "has no image of four axes")
     mode = "align_corners" if call.options["align_corners"] else "half_pixel" if call.options["half_pixel"] else "asymmetric"
     sizes = np.array([call.x.shape[0], call.x.shape[3], *call.y.shape[1:3]], np.int64)
-    image = call.add("Resize", _first(call, call.x), None, None, sizes, mode="linear", coordinate_transformation_mode=mode)
-    call.result(_last(call, image))
+    image = call.add("Resize", _channels_first(call, call.x), None, None, sizes, mode="linear", coordinate_transformation_mode=mode)
+    call.result(_channels_last(call, image))
 
 
 # ---- products
 
 
-def _dense(call: LiteCall) -> None:
+def _build_dense(call: LiteCall) -> None:
     """FULLY_CONNECTED: weights [outputs, depth], the data rows of that depth."""
     weights, bias = call.constant(1), call.input(2)
     call.need(weights.ndim == 2 and min(weights.shape) > 0 and not call.options["format"], "has weights that are no plain matrix")
@@ -166,7 +166,7 @@ def _dense(call: LiteCall) -> None:
     return quantised.finish_product(call, call.add("Reshape", total, shape), weights, w, bias)
 
 
-def _product(call: LiteCall) -> None:
+def _build_product(call: LiteCall) -> None:
     """BATCH_MATMUL, of whose operands the last two axes may be swapped."""
     a, b = call.x, call.needed(1)
     call.need(min(len(a.shape), len(b.shape)) > 1, "multiplies vectors")
@@ -182,37 +182,37 @@ def _product(call: LiteCall) -> None:
 # ---- functions
 
 
-def _softmax(call: LiteCall) -> None:
+def _build_softmax(call: LiteCall) -> None:
     beta = np.array(call.options["beta"], np.float32)
     call.result(call.add("Softmax", call.x if beta == 1 else call.add("Mul", call.x, beta), axis=-1))
 
 
-def _clip(low: float, high: float | None) -> Builder:
+def _build_clip(low: float, high: float | None) -> Builder:
     ends = [None if end is None else np.array(end, np.float32) for end in (low, high)]
-    return _either(lambda call: call.result(call.add("Clip", call.x, *ends)), quantised.rescale)
+    return _choose_builder(lambda call: call.result(call.add("Clip", call.x, *ends)), quantised.build_rescale)
 
 
-def _unary(op: str, name: str = "", of_quantised: Builder | None = None, **fixed: Any) -> Builder:
+def _build_unary(op: str, name: str = "", of_quantised: Builder | None = None, **fixed: Any) -> Builder:
     """A function of floats, by its operator of ONNX; of quantised numbers by the function of the integer form of that name."""
     function = FUNCTIONS[name or op.lower()]
     table = of_quantised or quantised.of_reals(lambda x: function(x, 0.0, 0.0))
-    return _either(lambda call: call.result(call.add(op, call.x, **fixed)), table)
+    return _choose_builder(lambda call: call.result(call.add(op, call.x, **fixed)), table)
 
 
-def _leaky(call: LiteCall) -> None:
+def _build_leaky(call: LiteCall) -> None:
     call.result(call.add("LeakyRelu", call.x, alpha=call.options["alpha"]))
 
 
-def _prelu(call: LiteCall) -> None:
+def _build_prelu(call: LiteCall) -> None:
     call.result(call.add("PRelu", call.x, call.needed(1)))
 
 
-def _gelu(call: LiteCall) -> None:
+def _build_gelu(call: LiteCall) -> None:
     form = "tanh" if call.options["approximate"] else "none"
-    _unary("Gelu", "gelu_tanh" if form == "tanh" else "gelu", approximate=form)(call)
+    _build_unary("Gelu", "gelu_tanh" if form == "tanh" else "gelu", approximate=form)(call)
 
 
-def _square(call: LiteCall) -> None:
+def _build_square(call: LiteCall) -> None:
     call.result(call.add("Mul", call.x, call.x))
 
 
@@ -225,7 +225,7 @@ def _inverse_root(call: LiteCall) -> None:
     call.result(call.add("Div", np.array(1, np.float32), call.add("Sqrt", call.x)))
 
 
-def _norm(call: LiteCall) -> None:
+def _build_norm(call: LiteCall) -> None:
     """L2_NORMALIZATION of the last axis."""
     squares = call.add("ReduceSum", call.add("Mul", call.x, call.x), np.array([-1], np.int64), keepdims=1)
     call.activate(call.add("Div", call.x, call.add("Sqrt", call.add("Max", squares, np.array(1e-6, np.float32)))))
@@ -235,20 +235,20 @@ def _floor_divide(call: LiteCall) -> None:
     call.result(call.add("Floor", call.add("Div", call.x, call.needed(1))))
 
 
-def _reduce(op: str, of_quantised: Builder) -> Builder:
-    return _either(lambda call: moves.reduce_tensor(call, op), of_quantised)
+def _build_reduce(op: str, of_quantised: Builder) -> Builder:
+    return _choose_builder(lambda call: moves.reduce_tensor(call, op), of_quantised)
 
 
-def _quantise(call: LiteCall) -> None:
+def _build_quantise(call: LiteCall) -> None:
     y = call.y
     if call.x.dtype.kind in "iu":
-        return quantised.rescale(call)
+        return quantised.build_rescale(call)
     call.need(y.is_quantised and y.scale.size == 1, "has no scale for its result")
     call.add("QuantizeLinear", call.x, np.array(y.s, np.float32), np.array(y.z, y.dtype), outputs=[y])
     return None
 
 
-def _dequantise(call: LiteCall) -> None:
+def _build_dequantise(call: LiteCall) -> None:
     x = call.x
     if x.dtype.kind == "f":
         return call.cast(x.name)
@@ -257,7 +257,7 @@ def _dequantise(call: LiteCall) -> None:
     return None
 
 
-def _cast(call: LiteCall) -> None:
+def _build_cast(call: LiteCall) -> None:
     call.cast(call.x.name)
 
 
@@ -265,100 +265,103 @@ _WINDOW = "padding:b stride_w:i stride_h:i"
 _DILATED = "dilation_w:i=1 dilation_h:i=1"
 _POOL = f"{_WINDOW} filter_w:i filter_h:i fused:b"
 _SLICE = "begin_mask:i end_mask:i ellipsis_mask:i new_axis_mask:i shrink_axis_mask:i offset:B"
-_ADD, _SUB, _MUL = (_either(_plain(op), rule) for op, rule in (("Add", quantised.add), ("Sub", quantised.add), ("Mul", quantised.multiply)))
-_SHAPED = moves.move("Reshape", moves.reshaped)
-_PAD = moves.move("Pad", moves.padded)
+_ADD, _SUB, _MUL = (
+    _choose_builder(_build_plain(op), rule)
+    for op, rule in (("Add", quantised.build_add), ("Sub", quantised.build_add), ("Mul", quantised.build_multiply))
+)
+_SHAPED = moves.build_move("Reshape", moves.read_reshape)
+_PAD = moves.build_move("Pad", moves.read_padding)
 
 OPERATORS: Mapping[int | str, LiteOperator] = {
     0: LiteOperator("ADD", "fused:b pot_scale:B=1", _ADD),
-    1: LiteOperator("AVERAGE_POOL_2D", _POOL, _pool),
-    2: LiteOperator("CONCATENATION", "axis:i fused:b", moves.concatenate),
-    3: LiteOperator("CONV_2D", f"{_WINDOW} fused:b {_DILATED}", _convolve),
-    4: LiteOperator("DEPTHWISE_CONV_2D", f"{_WINDOW} multiplier:i fused:b {_DILATED}", _convolve),
+    1: LiteOperator("AVERAGE_POOL_2D", _POOL, _build_pool),
+    2: LiteOperator("CONCATENATION", "axis:i fused:b", moves.build_concatenate),
+    3: LiteOperator("CONV_2D", f"{_WINDOW} fused:b {_DILATED}", _build_convolve),
+    4: LiteOperator("DEPTHWISE_CONV_2D", f"{_WINDOW} multiplier:i fused:b {_DILATED}", _build_convolve),
     5: LiteOperator("DEPTH_TO_SPACE", "block:i", moves.depth_and_space),
-    6: LiteOperator("DEQUANTIZE", "", _dequantise),
+    6: LiteOperator("DEQUANTIZE", "", _build_dequantise),
     7: LiteOperator("EMBEDDING_LOOKUP", "", moves.look_up_rows),
-    8: LiteOperator("FLOOR", "", _unary("Floor")),
-    9: LiteOperator("FULLY_CONNECTED", "fused:b format:b keeps_axes:B", _dense),
-    11: LiteOperator("L2_NORMALIZATION", "fused:b", _either(_norm, quantised.normalise)),
-    14: LiteOperator("LOGISTIC", "", _unary("Sigmoid")),
-    17: LiteOperator("MAX_POOL_2D", _POOL, _pool),
+    8: LiteOperator("FLOOR", "", _build_unary("Floor")),
+    9: LiteOperator("FULLY_CONNECTED", "fused:b format:b keeps_axes:B", _build_dense),
+    11: LiteOperator("L2_NORMALIZATION", "fused:b", _choose_builder(_build_norm, quantised.build_normalise)),
+    14: LiteOperator("LOGISTIC", "", _build_unary("Sigmoid")),
+    17: LiteOperator("MAX_POOL_2D", _POOL, _build_pool),
     18: LiteOperator("MUL", "fused:b", _MUL),
-    19: LiteOperator("RELU", "", _clip(0, None)),
-    20: LiteOperator("RELU_N1_TO_1", "", _clip(-1, 1)),
-    21: LiteOperator("RELU6", "", _clip(0, 6)),
+    19: LiteOperator("RELU", "", _build_clip(0, None)),
+    20: LiteOperator("RELU_N1_TO_1", "", _build_clip(-1, 1)),
+    21: LiteOperator("RELU6", "", _build_clip(0, 6)),
     22: LiteOperator("RESHAPE", "", _SHAPED),
-    23: LiteOperator("RESIZE_BILINEAR", "-:i -:i align_corners:B half_pixel:B", _either(_resize, quantised.resize_bilinear)),
-    25: LiteOperator("SOFTMAX", "beta:f", _either(_softmax, quantised.softmax)),
+    23: LiteOperator("RESIZE_BILINEAR", "-:i -:i align_corners:B half_pixel:B", _choose_builder(_build_resize, quantised.resize_bilinear)),
+    25: LiteOperator("SOFTMAX", "beta:f", _choose_builder(_build_softmax, quantised.build_softmax)),
     26: LiteOperator("SPACE_TO_DEPTH", "block:i", moves.depth_and_space),
     27: LiteOperator("SVDF", "rank:i fused:b", stateful.filter_history),
-    28: LiteOperator("TANH", "", _unary("Tanh")),
+    28: LiteOperator("TANH", "", _build_unary("Tanh")),
     34: LiteOperator("PAD", "", _PAD),
-    36: LiteOperator("GATHER", "axis:i batch_dims:i", moves.gather),
+    36: LiteOperator("GATHER", "axis:i batch_dims:i", moves.build_gather),
     37: LiteOperator("BATCH_TO_SPACE_ND", "", moves.batch_and_space),
     38: LiteOperator("SPACE_TO_BATCH_ND", "", moves.batch_and_space),
-    39: LiteOperator("TRANSPOSE", "", moves.transpose),
-    40: LiteOperator("MEAN", "keeps_axes:B", _reduce("ReduceMean", quantised.reduce_sum)),
+    39: LiteOperator("TRANSPOSE", "", moves.build_transpose),
+    40: LiteOperator("MEAN", "keeps_axes:B", _build_reduce("ReduceMean", quantised.reduce_sum)),
     41: LiteOperator("SUB", "fused:b pot_scale:B=1", _SUB),
-    42: LiteOperator("DIV", "fused:b", _either(_plain("Div"), quantised.divide)),
+    42: LiteOperator("DIV", "fused:b", _choose_builder(_build_plain("Div"), quantised.build_divide)),
     43: LiteOperator("SQUEEZE", "axes:[i]", _SHAPED),
     44: LiteOperator("UNIDIRECTIONAL_SEQUENCE_LSTM", "fused:b cell_clip:f proj_clip:f time_major:B", stateful.run_lstm),
     45: LiteOperator("STRIDED_SLICE", _SLICE, moves.cut_strided),
-    47: LiteOperator("EXP", "", _unary("Exp")),
-    49: LiteOperator("SPLIT", "count:i", moves.split),
-    53: LiteOperator("CAST", "", _cast),
-    54: LiteOperator("PRELU", "", _either(_prelu, quantised.prelu)),
-    55: LiteOperator("MAXIMUM", "", moves.choose("Max")),
+    47: LiteOperator("EXP", "", _build_unary("Exp")),
+    49: LiteOperator("SPLIT", "count:i", moves.build_split),
+    53: LiteOperator("CAST", "", _build_cast),
+    54: LiteOperator("PRELU", "", _choose_builder(_build_prelu, quantised.build_prelu)),
+    55: LiteOperator("MAXIMUM", "", moves.build_choose("Max")),
     56: LiteOperator("ARG_MAX", "kind:b", moves.find_extreme),
-    57: LiteOperator("MINIMUM", "", moves.choose("Min")),
-    58: LiteOperator("LESS", "", moves.compare("Less")),
-    59: LiteOperator("NEG", "", _either(_plain("Neg"), quantised.negate)),
+    57: LiteOperator("MINIMUM", "", moves.build_choose("Min")),
+    58: LiteOperator("LESS", "", moves.build_compare("Less")),
+    59: LiteOperator("NEG", "", _choose_builder(_build_plain("Neg"), quantised.build_negate)),
     60: LiteOperator("PADV2", "", _PAD),
-    61: LiteOperator("GREATER", "", moves.compare("Greater")),
-    62: LiteOperator("GREATER_EQUAL", "", moves.compare("GreaterOrEqual")),
-    63: LiteOperator("LESS_EQUAL", "", moves.compare("LessOrEqual")),
-    64: LiteOperator("SELECT", "", moves.choose("Where")),
-    65: LiteOperator("SLICE", "", moves.cut),
-    66: LiteOperator("SIN", "", _unary("Sin", of_quantised=_refused)),
+    61: LiteOperator("GREATER", "", moves.build_compare("Greater")),
+    62: LiteOperator("GREATER_EQUAL", "", moves.build_compare("GreaterOrEqual")),
+    63: LiteOperator("LESS_EQUAL", "", moves.build_compare("LessOrEqual")),
+    64: LiteOperator("SELECT", "", moves.build_choose("Where")),
+    65: LiteOperator("SLICE", "", moves.build_cut),
+    66: LiteOperator("SIN", "", _build_unary("Sin", of_quantised=_refuse_operator)),
     67: LiteOperator("TRANSPOSE_CONV", f"{_WINDOW} fused:b", _convolve_transposed),
-    69: LiteOperator("TILE", "", moves.move("Tile", lambda call: [call.x, np.array(moves.numbers(call, 1), np.int64)])),
+    69: LiteOperator("TILE", "", moves.build_move("Tile", lambda call: [call.x, np.array(moves.read_numbers(call, 1), np.int64)])),
     70: LiteOperator("EXPAND_DIMS", "", _SHAPED),
-    71: LiteOperator("EQUAL", "", moves.compare("Equal")),
-    72: LiteOperator("NOT_EQUAL", "", moves.compare("NotEqual")),
-    73: LiteOperator("LOG", "", _unary("Log")),
-    74: LiteOperator("SUM", "keeps_axes:B", _reduce("ReduceSum", quantised.reduce_sum)),
-    75: LiteOperator("SQRT", "", _unary("Sqrt", of_quantised=_refused)),
-    76: LiteOperator("RSQRT", "", _either(_inverse_root, quantised.invert_root)),
-    77: LiteOperator("SHAPE", "kind:b", moves.known(lambda call: np.array(call.x.shape))),
-    78: LiteOperator("POW", "", _plain("Pow")),
+    71: LiteOperator("EQUAL", "", moves.build_compare("Equal")),
+    72: LiteOperator("NOT_EQUAL", "", moves.build_compare("NotEqual")),
+    73: LiteOperator("LOG", "", _build_unary("Log")),
+    74: LiteOperator("SUM", "keeps_axes:B", _build_reduce("ReduceSum", quantised.reduce_sum)),
+    75: LiteOperator("SQRT", "", _build_unary("Sqrt", of_quantised=_refuse_operator)),
+    76: LiteOperator("RSQRT", "", _choose_builder(_inverse_root, quantised.invert_root)),
+    77: LiteOperator("SHAPE", "kind:b", moves.build_constant(lambda call: np.array(call.x.shape))),
+    78: LiteOperator("POW", "", _build_plain("Pow")),
     79: LiteOperator("ARG_MIN", "kind:b", moves.find_extreme),
     82: LiteOperator("REDUCE_MAX", "keeps_axes:B", moves.reduce_extreme),
-    83: LiteOperator("PACK", "count:i axis:i", moves.pack),
-    84: LiteOperator("LOGICAL_OR", "", _plain("Or")),
-    86: LiteOperator("LOGICAL_AND", "", _plain("And")),
-    87: LiteOperator("LOGICAL_NOT", "", _plain("Not")),
-    88: LiteOperator("UNPACK", "count:i axis:i", moves.split),
+    83: LiteOperator("PACK", "count:i axis:i", moves.build_pack),
+    84: LiteOperator("LOGICAL_OR", "", _build_plain("Or")),
+    86: LiteOperator("LOGICAL_AND", "", _build_plain("And")),
+    87: LiteOperator("LOGICAL_NOT", "", _build_plain("Not")),
+    88: LiteOperator("UNPACK", "count:i axis:i", moves.build_split),
     89: LiteOperator("REDUCE_MIN", "keeps_axes:B", moves.reduce_extreme),
-    90: LiteOperator("FLOOR_DIV", "", _either(_floor_divide, _refused)),
-    92: LiteOperator("SQUARE", "", _either(_square, _refused)),
-    93: LiteOperator("ZEROS_LIKE", "", moves.known(lambda call: np.zeros(call.y.shape))),
+    90: LiteOperator("FLOOR_DIV", "", _choose_builder(_floor_divide, _refuse_operator)),
+    92: LiteOperator("SQUARE", "", _choose_builder(_build_square, _refuse_operator)),
+    93: LiteOperator("ZEROS_LIKE", "", moves.build_constant(lambda call: np.zeros(call.y.shape))),
     97: LiteOperator("RESIZE_NEAREST_NEIGHBOR", "align_corners:B half_pixel:B", moves.resize_nearest),
-    98: LiteOperator("LEAKY_RELU", "alpha:f", _either(_leaky, quantised.rescale)),
-    99: LiteOperator("SQUARED_DIFFERENCE", "", _either(_squared_difference, quantised.square_difference)),
-    100: LiteOperator("MIRROR_PAD", "mode:b", moves.move("Pad", moves.padded, moves.mirror)),
-    101: LiteOperator("ABS", "", _unary("Abs", of_quantised=quantised.absolute)),
-    102: LiteOperator("SPLIT_V", "count:i", moves.split),
-    104: LiteOperator("CEIL", "", _unary("Ceil", of_quantised=_refused)),
-    105: LiteOperator("REVERSE_V2", "", moves.reverse),
-    106: LiteOperator("ADD_N", "", _either(_plain("Sum"), _refused)),
-    108: LiteOperator("COS", "", _unary("Cos", of_quantised=_refused)),
-    111: LiteOperator("ELU", "", _either(_plain("Elu"), quantised.of_reals(lambda x: np.where(x < 0, np.expm1(x), x)))),
-    114: LiteOperator("QUANTIZE", "", _quantise),
-    116: LiteOperator("ROUND", "", _unary("Round", of_quantised=_refused)),
-    117: LiteOperator("HARD_SWISH", "", _either(_plain("HardSwish"), quantised.hard_swish)),
-    123: LiteOperator("SELECT_V2", "", moves.choose("Where")),
-    126: LiteOperator("BATCH_MATMUL", "swaps_x:B swaps_y:B", _product),
-    130: LiteOperator("BROADCAST_TO", "", moves.move("Expand", lambda call: [call.x, np.array(call.y.shape, np.int64)])),
-    150: LiteOperator("GELU", "approximate:B", _gelu),
-    158: LiteOperator("SIGN", "", _either(_plain("Sign"), _refused)),
+    98: LiteOperator("LEAKY_RELU", "alpha:f", _choose_builder(_build_leaky, quantised.build_rescale)),
+    99: LiteOperator("SQUARED_DIFFERENCE", "", _choose_builder(_squared_difference, quantised.square_difference)),
+    100: LiteOperator("MIRROR_PAD", "mode:b", moves.build_move("Pad", moves.read_padding, moves.build_mirror)),
+    101: LiteOperator("ABS", "", _build_unary("Abs", of_quantised=quantised.build_absolute)),
+    102: LiteOperator("SPLIT_V", "count:i", moves.build_split),
+    104: LiteOperator("CEIL", "", _build_unary("Ceil", of_quantised=_refuse_operator)),
+    105: LiteOperator("REVERSE_V2", "", moves.build_reverse),
+    106: LiteOperator("ADD_N", "", _choose_builder(_build_plain("Sum"), _refuse_operator)),
+    108: LiteOperator("COS", "", _build_unary("Cos", of_quantised=_refuse_operator)),
+    111: LiteOperator("ELU", "", _choose_builder(_build_plain("Elu"), quantised.of_reals(lambda x: np.where(x < 0, np.expm1(x), x)))),
+    114: LiteOperator("QUANTIZE", "", _build_quantise),
+    116: LiteOperator("ROUND", "", _build_unary("Round", of_quantised=_refuse_operator)),
+    117: LiteOperator("HARD_SWISH", "", _choose_builder(_build_plain("HardSwish"), quantised.hard_swish)),
+    123: LiteOperator("SELECT_V2", "", moves.build_choose("Where")),
+    126: LiteOperator("BATCH_MATMUL", "swaps_x:B swaps_y:B", _build_product),
+    130: LiteOperator("BROADCAST_TO", "", moves.build_move("Expand", lambda call: [call.x, np.array(call.y.shape, np.int64)])),
+    150: LiteOperator("GELU", "approximate:B", _build_gelu),
+    158: LiteOperator("SIGN", "", _choose_builder(_build_plain("Sign"), _refuse_operator)),
 }

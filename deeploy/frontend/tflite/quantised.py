@@ -11,8 +11,8 @@ import onnx
 
 from deeploy.frontend.tflite import fixed_point, words
 from deeploy.frontend.tflite.fixed_point import Factor, Shift
-from deeploy.frontend.tflite.network import Builder, LiteCall, LiteTensor, axes
-from deeploy.frontend.tflite.requantising import WORDS, emit, find_steps, limits, requantise
+from deeploy.frontend.tflite.network import Builder, LiteCall, LiteTensor, read_axes
+from deeploy.frontend.tflite.requantising import WORDS, emit_steps, find_limits, find_steps, requantise_result
 from deeploy.ir.types import Array
 from deeploy.operators import fractions
 from deeploy.operators.accumulate import sums
@@ -53,14 +53,14 @@ def finish_product(
     product = np.float64(np.float32(x.s) * np.float32(w.s)) if is_whole else np.float64(x.s) * w.scale.astype(np.float64)
     factor = fixed_point.quantise_factor(np.atleast_1d(product / np.float64(y.s)))
     is_long = x.dtype.itemsize == 2 and (bias is None or bias.dtype.itemsize == 8)  # sums of 64 bits, in the reference kernels
-    requantise(call, total, factor, (least, most), "away" if call.op == "FULLY_CONNECTED" else "short" if is_long else "twice")
+    requantise_result(call, total, factor, (least, most), "away" if call.op == "FULLY_CONNECTED" else "short" if is_long else "twice")
 
 
-def softmax(call: LiteCall) -> None:
+def build_softmax(call: LiteCall) -> None:
     """By exponentials of the distance from the maximum; the result has a step of 1/256 from the least number on."""
     y, (low, high) = call.y, call.y.range
     if call.x.dtype.itemsize > 1:
-        return words.softmax(call)
+        return words.build_word_softmax(call)
     if (y.z, y.s) != (low, 1 / 256):
         raise call.refused("has a result in other steps than 1/256", "Quantise the model again; the converter chooses these.")
     call.need(y.dtype.itemsize == 1, "has a result of another type")
@@ -75,7 +75,7 @@ def _common_steps(a: LiteTensor, b: LiteTensor, left: int, sign: int) -> tuple[n
     return largest, factors, [multiply_twice_rounded((t.every() - t.z) << left, *f) * way for t, f, way in sides]
 
 
-def add(call: LiteCall) -> None:
+def build_add(call: LiteCall) -> None:
     """ADD, SUB: both operands in steps of a common scale with bits behind the point, then the sum in steps of the result."""
     a, b, y = call.x, call.needed(1), call.y
     call.need(a.is_quantised and b.is_quantised, "adds quantised and other numbers")
@@ -95,12 +95,12 @@ def add(call: LiteCall) -> None:
         for side, term, f, way in zip((a, b), terms, factors, (1, sign), strict=True)
     ]
     ends = (np.array([sum(int(end(term)) for term in terms)]) for end in (np.min, np.max))
-    requantise(call, call.add("Add", *parts), factor, (next(ends), next(ends)))
+    requantise_result(call, call.add("Add", *parts), factor, (next(ends), next(ends)))
 
 
 def _add_at_once(call: LiteCall, a: LiteTensor, b: LiteTensor, sign: int, steps: Array) -> bool:
     """One sum by two factors, where some have the results of all pairs of bytes."""
-    (low, high), x, other, y = limits(call), a.every()[:, None], b.every(), call.y
+    (low, high), x, other, y = find_limits(call), a.every()[:, None], b.every(), call.y
     wanted = np.clip(steps + y.z, low, high)
     real = np.float64(a.s) / np.float64(y.s), sign * np.float64(b.s) / np.float64(y.s)
     shift = min(30 - int(np.frexp(max(map(abs, real)))[1]), 45)
@@ -123,11 +123,11 @@ def _scale_word(call: LiteCall, x: LiteTensor, factor: Factor, sign: int) -> str
     steps = [Shift(factor[0], np.array([1 << 15]), 16, *WORDS)]
     if right:
         steps.append(Shift(np.array([2**30 + 1]), np.array([1 << (right + 29)]), right + 30, *WORDS))
-    result = emit(call, word, steps, np.int32)
+    result = emit_steps(call, word, steps, np.int32)
     return result if sign > 0 else call.add("Neg", result)
 
 
-def multiply(call: LiteCall) -> None:
+def build_multiply(call: LiteCall) -> None:
     """MUL: the product of both without their zero points."""
     a, b = call.x, call.needed(1)
     call.need(a.is_quantised and b.is_quantised, "multiplies quantised and other numbers")
@@ -135,7 +135,7 @@ def multiply(call: LiteCall) -> None:
     total = call.add("MultiplyCentred", a, kind, b, a_zero_point=a.z, b_zero_point=b.z)
     ends = [int(x) * int(y) for x in np.array(a.range) - a.z for y in np.array(b.range) - b.z]
     factor = fixed_point.quantise_factor(np.array([np.float64(a.s) * np.float64(b.s) / np.float64(call.y.s)]))
-    requantise(call, total, factor, (np.array([min(ends)]), np.array([max(ends)])))
+    requantise_result(call, total, factor, (np.array([min(ends)]), np.array([max(ends)])))
 
 
 def square_difference(call: LiteCall) -> None:
@@ -148,10 +148,10 @@ def square_difference(call: LiteCall) -> None:
     total = call.add("MultiplyCentred", difference, np.array(0, np.int32), difference, a_zero_point=0, b_zero_point=0)
     most = max(int(end(terms[0])) + int(end(terms[1])) for end in (np.max, lambda term: -np.min(term)))
     factor = fixed_point.quantise_factor(np.array([largest * largest / (2.0**14 * np.float64(y.s))]))
-    requantise(call, total, factor, (np.array([0]), np.array([most * most])))
+    requantise_result(call, total, factor, (np.array([0]), np.array([most * most])))
 
 
-def divide(call: LiteCall) -> None:
+def build_divide(call: LiteCall) -> None:
     """DIV of bytes, whose results for all pairs are known: by one factor where one has all of them, else as a table."""
     a, b, y = call.x, call.needed(1), call.y
     if not a.dtype.itemsize == b.dtype.itemsize == 1 or not b.is_quantised or not y.is_quantised:
@@ -165,10 +165,10 @@ def divide(call: LiteCall) -> None:
     # Shifts of 32 bits and more are not defined in C, and differ from processor to processor: here the quotient is 0.
     results = multiply_twice_rounded(multiply_twice_rounded(steps, inverse, headroom), multiplier, np.minimum(total, 0))
     call.need((total <= 0).all(), "has a scale that its quotients do not fit")
-    low, high = limits(call)
+    low, high = find_limits(call)
     results = np.clip(results + y.z, low, high)
     if b.data is not None and np.ptp(b.data) == 0:
-        return tabulate(call, results[:, int(b.data.flat[0]) - b.range[0]])
+        return build_tabulate(call, results[:, int(b.data.flat[0]) - b.range[0]])
     bits = min(22, 30 - int(np.frexp(real)[1]), 61)
     for nudge in (0, 1, -1, 2) if bits > 0 else ():
         mul = round(real * 2.0**bits) + nudge
@@ -203,13 +203,13 @@ def resize_bilinear(call: LiteCall) -> None:
             for weights, rows in shares
         ]
         image = call.add("Add", *parts)
-    emit(call, image, [Shift(np.array([(1 << 28) + 1]), np.array([1 << 47]), 48, *y.range)])
+    emit_steps(call, image, [Shift(np.array([(1 << 28) + 1]), np.array([1 << 47]), 48, *y.range)])
 
 
 def reduce_sum(call: LiteCall) -> None:
     """MEAN, SUM: the multiplier is divided by the number of elements first."""
     x, y = call.x, call.y
-    along = axes(call, call.constant(1), len(x.shape))
+    along = read_axes(call, call.constant(1), len(x.shape))
     count = math.prod(x.shape[at] for at in along)
     call.need(count, "is of no elements")
     total = call.add("Cast", x, to=_INT32)
@@ -220,17 +220,17 @@ def reduce_sum(call: LiteCall) -> None:
         bits = min(count.bit_length() - 1, 32, 31 + int(shift[0]))
         multiplier, shift = (multiplier << bits) // count, shift - bits
     low, high = x.range
-    requantise(call, total, (multiplier, shift), (np.array([(low - x.z) * count]), np.array([(high - x.z) * count])))
+    requantise_result(call, total, (multiplier, shift), (np.array([(low - x.z) * count]), np.array([(high - x.z) * count])))
 
 
 Real = Callable[[Array], Array]
 
 
-def tabulate(call: LiteCall, results: Array) -> None:
+def build_tabulate(call: LiteCall, results: Array) -> None:
     """A function of one 8-bit tensor as a table of its results, which are limited to the type."""
     if call.x.dtype.itemsize > 1 or not call.y.is_quantised:
         raise call.refused("of 16 bits is not handled", "Quantise with 8 bits.")
-    call.add("LookUp", call.x, np.clip(results, *limits(call)).astype(call.y.dtype), outputs=[call.y])
+    call.add("LookUp", call.x, np.clip(results, *find_limits(call)).astype(call.y.dtype), outputs=[call.y])
 
 
 def of_reals(function: Real) -> Builder:
@@ -240,29 +240,29 @@ def of_reals(function: Real) -> Builder:
         x, y = call.x, call.y
         if x.dtype.itemsize > 1:
             return (
-                words.BUILDERS[call.op](call) if call.op in words.BUILDERS else tabulate(call, x.every())
+                words.BUILDERS[call.op](call) if call.op in words.BUILDERS else build_tabulate(call, x.every())
             )  # which says that it is not handled
         real = np.float32(x.s) * (x.every() - x.z).astype(np.float32)
         with np.errstate(all="ignore"):
             steps = np.asarray(function(real), np.float32) * (np.float32(1) / np.float32(y.s))
         steps = np.nan_to_num(steps, nan=-(2.0**30), posinf=2.0**30, neginf=-(2.0**30)).astype(np.float64)
-        tabulate(call, (np.sign(steps) * np.floor(np.abs(steps) + 0.5)).clip(-(2**30), 2**30).astype(np.int64) + y.z)
+        build_tabulate(call, (np.sign(steps) * np.floor(np.abs(steps) + 0.5)).clip(-(2**30), 2**30).astype(np.int64) + y.z)
 
     return build
 
 
-def absolute(call: LiteCall) -> None:
+def build_absolute(call: LiteCall) -> None:
     """ABS: the distance from zero."""
     x, y = call.x, call.y
     if x.dtype.itemsize > 1:
         call.need(x.z == y.z == 0 and y.is_quantised, "has a zero point, or a result without a scale")
         total = call.add("Abs", call.add("Cast", x, to=_INT32))
-        return requantise(call, total, _ratio(call), (np.array([0]), np.array([2**15])))
+        return requantise_result(call, total, _ratio(call), (np.array([0]), np.array([2**15])))
     distance = np.abs(x.every() - x.z)
-    return tabulate(call, (distance if x.s == y.s else multiply_twice_rounded(distance, *_ratio(call))) + y.z)
+    return build_tabulate(call, (distance if x.s == y.s else multiply_twice_rounded(distance, *_ratio(call))) + y.z)
 
 
-def negate(call: LiteCall) -> None:
+def build_negate(call: LiteCall) -> None:
     """NEG, which the reference kernels have for the integers as they are; the least has no other sign."""
     check_same(call, call.x)
     if call.x.z:
@@ -271,12 +271,14 @@ def negate(call: LiteCall) -> None:
         word, (low, _) = call.add("Cast", call.x, to=_INT32), call.x.range
         least = call.add("Clip", word, *(np.array(end, np.int32) for end in (low, low + 1)))  # one less where it is the least
         parts = call.add("Mul", call.add("Sub", least, np.array(low + 1, np.int32)), np.array(2 * -low, np.int32)), call.add("Neg", word)
-        emit(call, call.add("Add", *parts), [Shift(np.array([1]), np.array([0]), 0, *call.x.range)])
+        emit_steps(call, call.add("Add", *parts), [Shift(np.array([1]), np.array([0]), 0, *call.x.range)])
         return None
-    return tabulate(call, -call.x.every() * (call.x.every() > call.x.range[0]) + call.x.range[0] * (call.x.every() == call.x.range[0]))
+    return build_tabulate(
+        call, -call.x.every() * (call.x.every() > call.x.range[0]) + call.x.range[0] * (call.x.every() == call.x.range[0])
+    )
 
 
-def normalise(call: LiteCall) -> None:
+def build_normalise(call: LiteCall) -> None:
     """L2_NORMALIZATION of the last axis, whose result has steps of 1/128."""
     x, y = call.x, call.y
     if x.dtype != np.int8 or y.dtype != np.int8:
@@ -296,7 +298,7 @@ def invert_root(call: LiteCall) -> None:
     multiplier, shift = fractions.invert_root(np.maximum(steps, 1))
     roots = multiply_twice_rounded(np.array(1), multiplier, shift + bits)
     factor = fixed_point.quantise_factor(np.array([1 / (np.float64(np.sqrt(np.float32(x.s))) * np.float64(y.s))]))
-    tabulate(call, np.where(steps > 0, multiply_twice_rounded(roots, factor[0], factor[1] - bits) + y.z, y.range[1]))
+    build_tabulate(call, np.where(steps > 0, multiply_twice_rounded(roots, factor[0], factor[1] - bits) + y.z, y.range[1]))
 
 
 _LIMITS = {"RELU": (0.0, None), "RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0), "RELU_0_TO_1": (0.0, 1.0)}
@@ -308,7 +310,7 @@ def _ratio(call: LiteCall, factor: float = 1.0) -> Factor:
     return fixed_point.quantise_factor(np.array([kind(kind(kind(call.x.s) * kind(factor)) / kind(call.y.s))]))
 
 
-def rescale(call: LiteCall) -> None:
+def build_rescale(call: LiteCall) -> None:
     """RELU, RELU6, RELU_N1_TO_1, LEAKY_RELU, QUANTIZE of quantised numbers: by one factor above zero and one below."""
     if call.x.dtype.itemsize > 1:
         return _rescale_words(call)
@@ -318,7 +320,7 @@ def rescale(call: LiteCall) -> None:
     results = np.where(steps >= 0, above, below * (-1 if alpha < 0 else 1)) + y.z
     low, high = _LIMITS.get(call.op, (None, None))
     results = results if low is None else np.maximum(results, y.steps(low))
-    return tabulate(call, results if high is None else np.minimum(results, y.steps(high)))
+    return build_tabulate(call, results if high is None else np.minimum(results, y.steps(high)))
 
 
 def _rescale_words(call: LiteCall) -> None:
@@ -328,11 +330,11 @@ def _rescale_words(call: LiteCall) -> None:
     low, high = x.range
     total = call.add("Cast", x, to=_INT32)
     if call.op == "QUANTIZE":
-        return requantise(call, total, _ratio(call), (np.array([low]), np.array([high])))
+        return requantise_result(call, total, _ratio(call), (np.array([low]), np.array([high])))
     if call.op in ("RELU", "RELU6"):
         least, most = ((None if end is None else y.steps(end)) for end in _LIMITS[call.op])
         limited = max(y.range[0], least or 0), y.range[1] if most is None else min(y.range[1], most)
-        emit(call, total, find_steps(call, _ratio(call), limited, (np.array([low]), np.array([high])), "twice"))
+        emit_steps(call, total, find_steps(call, _ratio(call), limited, (np.array([low]), np.array([high])), "twice"))
         return None
     if call.op != "LEAKY_RELU" or call.options["alpha"] < 0:
         raise call.refused("of 16 bits is not handled", "Quantise with 8 bits.")
@@ -341,8 +343,8 @@ def _rescale_words(call: LiteCall) -> None:
         factor = _ratio(call, a)
         side = call.add("Clip", total, *(np.array(end, np.int32) for end in ends))
         steps = find_steps(call, factor, WORDS, (np.array(ends[:1]), np.array(ends[1:])), "twice")
-        parts.append(emit(call, side, steps, np.int32))
-    emit(call, call.add("Add", *parts), [Shift(np.array([1]), np.array([y.z]), 0, *limits(call))])
+        parts.append(emit_steps(call, side, steps, np.int32))
+    emit_steps(call, call.add("Add", *parts), [Shift(np.array([1]), np.array([y.z]), 0, *find_limits(call))])
     return None
 
 
@@ -360,7 +362,7 @@ def hard_swish(call: LiteCall) -> None:
     ramp = (ramp << 1).clip(-word, word - 1) if left > 0 else divide_rounding(ramp, -left)
     product = ((ramp + word) >> 1) * value
     product = np.sign(product) * (np.abs(product) >> 15)
-    tabulate(call, divide_rounding(product, -right) + y.z)
+    build_tabulate(call, divide_rounding(product, -right) + y.z)
 
 
 def _half_word(factor: np.float64) -> tuple[int, int]:
@@ -369,7 +371,7 @@ def _half_word(factor: np.float64) -> tuple[int, int]:
     return min(int(multiplier[0] + 2**15) >> 16, 2**15 - 1), int(shift[0])
 
 
-def prelu(call: LiteCall) -> None:
+def build_prelu(call: LiteCall) -> None:
     """What is above zero by one factor, what is below times its slope by another one."""
     x, alpha, y = call.x, call.needed(1), call.y
     if x.dtype.itemsize > 1 or not alpha.is_quantised or not y.is_quantised:
@@ -380,9 +382,11 @@ def prelu(call: LiteCall) -> None:
     slopes = call.add("MultiplyCentred", below, np.array(0, np.int32), alpha, a_zero_point=x.z, b_zero_point=alpha.z)
     ends = [(x.range[0] - x.z) * (end - alpha.z) for end in alpha.range]
     factor = fixed_point.quantise_factor(np.array([np.float64(x.s) * np.float64(alpha.s) / np.float64(y.s)]))
-    slopes = emit(call, slopes, find_steps(call, factor, WORDS, (np.array([min(*ends, 0)]), np.array([max(*ends, 0)])), "twice"), np.int32)
+    slopes = emit_steps(
+        call, slopes, find_steps(call, factor, WORDS, (np.array([min(*ends, 0)]), np.array([max(*ends, 0)])), "twice"), np.int32
+    )
     total = call.add("Add", call.add("LookUp", x, above.astype(np.int32)), slopes)
-    emit(call, total, [Shift(np.array([1]), np.array([y.z]), 0, *limits(call))])
+    emit_steps(call, total, [Shift(np.array([1]), np.array([y.z]), 0, *find_limits(call))])
 
 
 def multiply_matrices(call: LiteCall, a: str, b: str) -> None:
@@ -395,4 +399,4 @@ def multiply_matrices(call: LiteCall, a: str, b: str) -> None:
     depth = x.shape[-2 if call.options["swaps_x"] else -1]
     ends = [depth * int(p) * int(q) for p in np.array(x.range) - x.z for q in np.array(w.range) - w.z]
     factor = fixed_point.quantise_factor(np.array([np.float64(x.s) * np.float64(w.s) / np.float64(y.s)]))
-    requantise(call, total, factor, (np.array([min(ends)]), np.array([max(ends)])))
+    requantise_result(call, total, factor, (np.array([min(ends)]), np.array([max(ends)])))

@@ -16,7 +16,7 @@ WORDS = (-fixed_point.WORD, fixed_point.WORD - 1)
 Kind = np.dtype[Any] | type[np.generic]
 
 
-def limits(call: LiteCall) -> tuple[int, int]:
+def find_limits(call: LiteCall) -> tuple[int, int]:
     """The least and the largest result: of the type, within a fused activation."""
     (low, high), (least, most) = call.y.range, call.real_limits()
     return (low if least is None else max(low, call.y.steps(least))), (high if most is None else min(high, call.y.steps(most)))
@@ -26,13 +26,13 @@ def find_steps(call: LiteCall, factor: Factor, limits: tuple[int, int], ends: tu
     """The steps of a requantisation to the zero point of the result, or to 0 where a word is wanted."""
     zero = call.y.z if limits[1] < fixed_point.WORD - 1 else 0
     try:
-        return list(fixed_point.requantise(factor, zero, limits, ends, rounding if call.is_exact else "up"))
+        return list(fixed_point.find_requantisation(factor, zero, limits, ends, rounding if call.is_exact else "up"))
     except fixed_point.NoConstants as error:
         what = "has factors that differ so much that no constants of 32 bits have its results"
         raise call.refused(what, "Quantise the weights again: some of their scales are far from all others.") from error
 
 
-def emit(call: LiteCall, total: str, steps: Sequence[Shift], dtype: Kind | None = None) -> str:
+def emit_steps(call: LiteCall, total: str, steps: Sequence[Shift], dtype: Kind | None = None) -> str:
     """Nodes for the steps of a requantisation; the last gives the result of the operator, or a value of a type."""
     for step in steps:
         is_last = step is steps[-1]
@@ -44,14 +44,14 @@ def emit(call: LiteCall, total: str, steps: Sequence[Shift], dtype: Kind | None 
     return total
 
 
-def requantise(call: LiteCall, total: str, factor: Factor, ends: tuple[Array, Array], rounding: Rounding = "twice") -> None:
+def requantise_result(call: LiteCall, total: str, factor: Factor, ends: tuple[Array, Array], rounding: Rounding = "twice") -> None:
     """Accumulators (int32) as the result of the operator.
 
     Args:
         ends: the least and the most accumulator, per channel or for all.
     """
-    low, high = limits(call)
+    low, high = find_limits(call)
     call.need(low <= high, "has an activation that no number of its result has")
     if int(ends[0].min()) < -fixed_point.WORD or int(ends[1].max()) >= fixed_point.WORD:
         raise call.refused("has sums that 32 bits may not hold", "Quantise with 8 bits, or divide the layer.")
-    emit(call, total, find_steps(call, factor, (low, high), ends, rounding))
+    emit_steps(call, total, find_steps(call, factor, (low, high), ends, rounding))

@@ -15,7 +15,7 @@ import onnx
 from deeploy.frontend.tflite import quantised
 from deeploy.frontend.tflite.fixed_point import WORD, Factor, Shift, quantise_factor
 from deeploy.frontend.tflite.network import LiteCall, LiteTensor
-from deeploy.frontend.tflite.requantising import WORDS, emit, find_steps
+from deeploy.frontend.tflite.requantising import WORDS, emit_steps, find_steps
 from deeploy.ir.types import Array
 from deeploy.operators.accumulate import sums
 
@@ -57,7 +57,7 @@ def filter_history(call: LiteCall) -> None:
     scale = np.float32(state.s) * np.float32(call.needed(2).s) / np.float32(call.y.s)
     # The file has to say that it is rectified, which the reference kernel does not do.
     steps = find_steps(call, quantise_factor(np.array([np.float64(scale)])), call.y.range, (-most, most), "twice")
-    emit(call, total, steps)
+    emit_steps(call, total, steps)
     return None
 
 
@@ -83,20 +83,20 @@ def run_lstm(call: LiteCall) -> None:
         quantised.check_same(call, hidden)
         total = call.add("Add", call.add("MatMulInteger", time, w, np.array(x.z, x.dtype), np.array(0, np.int8)), bias.astype(np.int32))
         sums = [_to_halves(call, word) for word in _gate_words(call, total, ws, x, bias)]
-        begun = emit(call, call.state(hidden, np.dtype(np.int16)), [_move(y.z, y.range)], y.dtype)
+        begun = emit_steps(call, call.state(hidden, np.dtype(np.int16)), [_move_axes(y.z, y.range)], y.dtype)
     else:
         sums, begun = [call.add("Add", call.add("MatMul", time, w), bias)], call.state(hidden)
     names = [f"{y.name} round given {at}" for at in range(2 + len(sums))]
     results = (_integer_step if x.is_quantised else _float_step)(inner, names, r, rs)
     rows = call.loop([begun, call.state(cell), *sums], names, inner, results, 2)
-    call.leave(hidden, emit(call, rows[0], [_move(-y.z, _HALVES)], np.int16) if x.is_quantised else rows[0])
+    call.leave(hidden, emit_steps(call, rows[0], [_move_axes(-y.z, _HALVES)], np.int16) if x.is_quantised else rows[0])
     call.leave(cell, rows[1])
     call.result(rows[2] if options["time_major"] else call.add("Transpose", rows[2], perm=[1, 0, 2]))
 
 
 def _float_step(call: LiteCall, names: Sequence[str], r: Array, rs: Sequence[LiteTensor]) -> list[str]:
     hidden, cell, sums = names
-    i, f, g, o = _split(call, call.add("Add", sums, call.add("MatMul", hidden, np.ascontiguousarray(r))), r.shape[0])
+    i, f, g, o = _split_word(call, call.add("Add", sums, call.add("MatMul", hidden, np.ascontiguousarray(r))), r.shape[0])
     i, f, g, o = (call.add("Tanh" if gate == g else "Sigmoid", gate) for gate in (i, f, g, o))
     cell = call.add("Add", call.add("Mul", f, cell), call.add("Mul", i, g))
     if most := call.options["cell_clip"]:
@@ -113,19 +113,19 @@ def _integer_step(call: LiteCall, names: Sequence[str], r: Array, rs: Sequence[L
     product = call.add("MatMulInteger", hidden, np.ascontiguousarray(r), np.array(y.z, y.dtype), np.array(0, np.int8))
     words = zip(_gate_words(call, product, rs, y), sums, strict=True)
     gates = [_to_halves(call, call.add("Add", word, call.add("Cast", part, to=_INT32))) for word, part in words]
-    i, f, g, o = (_apply(call, "HyperbolicTangent" if at == 2 else "Logistic", gate, 3) for at, gate in enumerate(gates))
-    kept, new = _multiply(call, f, cell, 15), _multiply(call, i, g, 15 + whole)
+    i, f, g, o = (_apply_table(call, "HyperbolicTangent" if at == 2 else "Logistic", gate, 3) for at, gate in enumerate(gates))
+    kept, new = _multiply_words(call, f, cell, 15), _multiply_words(call, i, g, 15 + whole)
     cell = _to_halves(call, call.add("Add", kept, new))
     if clip := min(int(call.options["cell_clip"] / state.s), _HALVES[1]):
         cell = call.add("Clip", cell, np.array(-clip, np.int16), np.array(clip, np.int16))
     total = call.add(
-        "MultiplyCentred", o, np.array(0, np.int32), _apply(call, "HyperbolicTangent", cell, whole), a_zero_point=0, b_zero_point=0
+        "MultiplyCentred", o, np.array(0, np.int32), _apply_table(call, "HyperbolicTangent", cell, whole), a_zero_point=0, b_zero_point=0
     )
     result = call.intermediates[4] if len(call.intermediates) > 4 else y
     call.need(result.zero.tolist() == y.zero.tolist() and result.scale.size == 1, "has results of another zero point than its states")
     factor = quantise_factor(np.array([np.float64(np.float32(2.0**-15) / np.float32(result.s) * np.float32(2.0**-15))]))
     ends = np.array([-(2**30)]), np.array([2**30])
-    hidden = emit(call, total, find_steps(call, factor, y.range, ends, "twice"), y.dtype)
+    hidden = emit_steps(call, total, find_steps(call, factor, y.range, ends, "twice"), y.dtype)
     return [hidden, cell, hidden]
 
 
@@ -134,7 +134,7 @@ def _gate_words(call: LiteCall, total: str, weights: Sequence[LiteTensor], data:
     call.need(all(w.is_quantised and w.scale.size == 1 and not w.zero.any() for w in weights), "has weights of several scales")
     parts = np.zeros((_GATES, 1), np.int64) if bias is None else bias.reshape(_GATES, -1).astype(np.int64)
     words = []
-    for gate, w, summand in zip(_split(call, total, weights[0].shape[0]), weights, parts, strict=True):
+    for gate, w, summand in zip(_split_word(call, total, weights[0].shape[0]), weights, parts, strict=True):
         least, most = _reach(np.asarray(w.data), data)
         scale = np.float32(w.s) * np.float32(data.s) / np.float32(2.0**-12)
         words.append(_requantise_words(call, gate, quantise_factor(np.array([np.float64(scale)])), (least + summand, most + summand)))
@@ -147,28 +147,28 @@ def _reach(weights: Array, data: LiteTensor) -> tuple[Array, Array]:
 
 
 def _requantise_words(call: LiteCall, total: str, factor: Factor, ends: tuple[Array, Array]) -> str:
-    return emit(call, total, find_steps(call, factor, WORDS, ends, "twice"), np.int32)
+    return emit_steps(call, total, find_steps(call, factor, WORDS, ends, "twice"), np.int32)
 
 
-def _move(by: int, limits: tuple[int, int]) -> Shift:
+def _move_axes(by: int, limits: tuple[int, int]) -> Shift:
     return Shift(np.array([1]), np.array([by]), 0, *limits)
 
 
 def _to_halves(call: LiteCall, total: str) -> str:
     """A word within 16 bits."""
-    return emit(call, total, [_move(0, _HALVES)], np.int16)
+    return emit_steps(call, total, [_move_axes(0, _HALVES)], np.int16)
 
 
-def _split(call: LiteCall, gates: str, units: int) -> list[str]:
+def _split_word(call: LiteCall, gates: str, units: int) -> list[str]:
     lists = [(np.array([at * units]), np.array([(at + 1) * units]), np.array([-1])) for at in range(_GATES)]
     return [call.add("Slice", gates, *each) for each in lists]
 
 
-def _apply(call: LiteCall, op: str, x: str, whole: int) -> str:
+def _apply_table(call: LiteCall, op: str, x: str, whole: int) -> str:
     return call.add(op, x, np.array(0, np.int16), whole=whole)
 
 
-def _multiply(call: LiteCall, a: str, b: str, bits: int) -> str:
+def _multiply_words(call: LiteCall, a: str, b: str, bits: int) -> str:
     """The product of two words of 16 bits by 2^bits, rounded half away from zero."""
     total = call.add("MultiplyCentred", a, np.array(0, np.int32), b, a_zero_point=0, b_zero_point=0)
-    return emit(call, total, [Shift(np.array([_EXACT]), np.array([1 << (bits + 29)]), bits + 30, *WORDS)], np.int32)
+    return emit_steps(call, total, [Shift(np.array([_EXACT]), np.array([1 << (bits + 29)]), bits + 30, *WORDS)], np.int32)

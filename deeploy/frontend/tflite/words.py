@@ -11,7 +11,7 @@ from deeploy.frontend.schemas import Attributes
 from deeploy.frontend.tflite import fixed_point
 from deeploy.frontend.tflite.fixed_point import Shift
 from deeploy.frontend.tflite.network import Builder, LiteCall
-from deeploy.frontend.tflite.requantising import WORDS, Kind, emit, find_steps, limits
+from deeploy.frontend.tflite.requantising import WORDS, Kind, emit_steps, find_limits, find_steps
 from deeploy.ir.types import Array
 
 _INT32 = onnx.TensorProto.INT32
@@ -29,10 +29,10 @@ def divide_sums(call: LiteCall, total: str, window: Attributes) -> None:
     bits = 17 + 2 * int(counts.max()).bit_length()
     if (1 << bits) // int(counts.min()) >= fixed_point.WORD - 1 or bits > 53:
         raise call.refused("has windows that are too large for 16 bits", "Quantise with 8 bits.")
-    emit(call, total, [Shift((1 << bits) // counts + 1, np.array([1 << (bits - 1)]), bits, *limits(call))])
+    emit_steps(call, total, [Shift((1 << bits) // counts + 1, np.array([1 << (bits - 1)]), bits, *find_limits(call))])
 
 
-def softmax(call: LiteCall) -> None:
+def build_word_softmax(call: LiteCall) -> None:
     """SOFTMAX of 16 bits: exponentials and a reciprocal from tables, a shift by the size of their sum (reference/softmax.h)."""
     x, y, columns = call.x, call.y, call.x.shape[-1]
     call.need(x.dtype == y.dtype == np.int16 and y.z == 0 and y.s == 2.0**-15, "has a result in other steps than 2^-15")
@@ -43,22 +43,22 @@ def softmax(call: LiteCall) -> None:
     )
     factor = fixed_point.quantise_factor(np.array([np.float64(x.s) * call.options["beta"] / (10 / 65535)]))
     steps = find_steps(call, factor, WORDS, (np.array([-(2**16)]), np.array([0])), "twice")
-    scaled = emit(
-        call, emit(call, distance, steps, np.int32), [Shift(np.array([1]), np.array([2**15 - 1]), 0, -(2**15), 2**15 - 1)], np.int32
+    scaled = emit_steps(
+        call, emit_steps(call, distance, steps, np.int32), [Shift(np.array([1]), np.array([2**15 - 1]), 0, -(2**15), 2**15 - 1)], np.int32
     )
-    powers = _interpolate(call, scaled, fixed_point.tabulate_curve(np.exp, -10, 0))
+    powers = _interpolate_lines(call, scaled, fixed_point.tabulate_curve(np.exp, -10, 0))
     total = call.add("ReduceSum", powers, np.array([-1]), keepdims=1)
-    size = emit(call, total, [Shift(np.array([1]), np.array([0]), 15, 0, columns)], np.int32)
+    size = emit_steps(call, total, [Shift(np.array([1]), np.array([0]), 15, 0, columns)], np.int32)
     bits = np.array([max(1, number.bit_length()) + 15 - (number == 0) for number in range(columns + 1)])
     up, down, half = (call.add("Gather", (1 << shift).astype(np.int32), size) for shift in (31 - bits, bits - 1, bits - 2))
     place = Shift(np.array([1]), np.array([2**13 - (3 << 29)]), 14, -(2**15), 2**15 - 1)
-    inverse = emit(call, call.add("Mul", total, up), [place], np.int32)
-    inverse = _interpolate(call, inverse, fixed_point.tabulate_curve(lambda real: 1 / (1 + real), 0, 1))
+    inverse = emit_steps(call, call.add("Mul", total, up), [place], np.int32)
+    inverse = _interpolate_lines(call, inverse, fixed_point.tabulate_curve(lambda real: 1 / (1 + real), 0, 1))
     quotient = call.add("Div", call.add("Add", call.add("Mul", powers, inverse), half), down)
-    emit(call, quotient, [Shift(np.array([1]), np.array([0]), 0, 0, 2**15 - 1)])
+    emit_steps(call, quotient, [Shift(np.array([1]), np.array([0]), 0, 0, 2**15 - 1)])
 
 
-def _round(real: Array) -> Array:
+def _round_word(real: Array) -> Array:
     """To the nearest, half away from zero."""
     return np.asarray(np.sign(real) * np.floor(np.abs(real) + np.float32(0.5)), np.float32)
 
@@ -76,29 +76,29 @@ def tabulate_function(function: Callable[[Array, float], Array]) -> Builder:
             real = [function(at.astype(np.float64), float(low)).astype(np.float32) for at in (begins, begins[:-1] + step / np.float32(2))]
         call.need(all(np.isfinite(each).all() for each in real), "has results beyond those of floats")
         ends, middle = (each * inverse for each in real)
-        error = _round((ends[1:] + _round(ends[:-1])) / 2) - _round(middle)
-        table = np.append(_round(ends[:-1]) - _round(error / 2), _round(ends[-1:])).clip(*y.range).astype(np.int64)
+        error = _round_word((ends[1:] + _round_word(ends[:-1])) / 2) - _round_word(middle)
+        table = np.append(_round_word(ends[:-1]) - _round_word(error / 2), _round_word(ends[-1:])).clip(*y.range).astype(np.int64)
         call.need(np.abs(np.diff(table)).max() < 2**15, "has results that differ by more than 16 bits from one line to the next")
-        _interpolate(call, call.add("Cast", x, to=_INT32), table, None)
+        _interpolate_lines(call, call.add("Cast", x, to=_INT32), table, None)
 
     return build
 
 
-def _interpolate(call: LiteCall, word: str, values: Array, dtype: Kind | None = np.int32) -> str:
+def _interpolate_lines(call: LiteCall, word: str, values: Array, dtype: Kind | None = np.int32) -> str:
     """The lines between 513 values, of a word within 16 bits, in a type or as the result of the operator."""
-    place = emit(call, word, [Shift(np.array([1]), np.array([2**15]), 7, 0, 511)], np.int32)
+    place = emit_steps(call, word, [Shift(np.array([1]), np.array([2**15]), 7, 0, 511)], np.int32)
     slopes = np.diff(values)
     begin = (values[:512] << 7) - ((np.arange(512) << 7) - 2**15) * slopes
     begun, slope = (call.add("Gather", table.astype(np.int32), place) for table in (begin, slopes))
     total = call.add("Add", begun, call.add("Mul", word, slope))
-    return emit(call, total, [Shift(np.array([1]), np.array([64]), 7, -(2**15), 2**15 - 1)], dtype)
+    return emit_steps(call, total, [Shift(np.array([1]), np.array([64]), 7, -(2**15), 2**15 - 1)], dtype)
 
 
 # Which of the values that LiteRT's logistic function of 16 bits lies between are one more than what is nearest.
 _ONE_MORE = 0x800000000000000000000000000000800011009020440005C0467BAEFA7BD110
 
 
-def curve(call: LiteCall) -> None:
+def build_word_curve(call: LiteCall) -> None:
     """LOGISTIC, TANH of 16 bits: lines between 256 values of the logistic function, 24 or 12 of which are between numbers one apart.
 
     TANH is 2 * LOGISTIC(2x) - 1; both are computed of the distance from zero (reference/integer_ops/logistic.h, tanh.h).
@@ -115,12 +115,12 @@ def curve(call: LiteCall) -> None:
     mul, shift = (3 << left, 0) if is_power else (int(real), shift)
     bits = 8 if is_tanh else 9  # between two values
     reach = 255 << bits
-    word = emit(
+    word = emit_steps(
         call, call.add("Cast", x, to=_INT32), [Shift(np.array([mul]), np.array([(1 << shift) >> 1]), shift, -reach, reach)], np.int32
     )
     sign = call.add("Clip", word, np.array(-1, np.int32), np.array(1, np.int32))
     size = call.add("Mul", word, sign)
-    place = emit(call, size, [Shift(np.array([1]), np.array([0]), bits, 0, 255)], np.uint8)
+    place = emit_steps(call, size, [Shift(np.array([1]), np.array([0]), bits, 0, 255)], np.uint8)
     is_more = np.array([_ONE_MORE >> at & 1 for at in range(257)])
     values = np.minimum(np.rint(65536 / (1 + np.exp(-np.arange(257) / 24))).astype(np.int64) + is_more, 2**16 - 1) - 2**15
     slopes = np.diff(values)
@@ -131,16 +131,16 @@ def curve(call: LiteCall) -> None:
     total = call.add("Mul", call.add("Add", begun, call.add("Mul", size, slope)), sign)
     shift, middle = (8, 0) if is_tanh else (10, 2**14)
     step = Shift(np.array([(1 << 26) + 1]), np.array([(1 << (shift + 25)) + (middle << (shift + 26))]), shift + 26, *call.y.range)
-    emit(call, total, [step])
+    emit_steps(call, total, [step])
 
 
-def _logarithm(x: Array, least: float) -> Array:
+def _tabulate_logarithm(x: Array, least: float) -> Array:
     return np.where(x > 0, np.log(np.maximum(x, np.finfo(np.float32).tiny)), least)
 
 
 BUILDERS: Mapping[str, Builder] = {
-    "LOGISTIC": curve,
-    "TANH": curve,
+    "LOGISTIC": build_word_curve,
+    "TANH": build_word_curve,
     "EXP": tabulate_function(lambda x, least: np.exp(x)),
-    "LOG": tabulate_function(_logarithm),
+    "LOG": tabulate_function(_tabulate_logarithm),
 }

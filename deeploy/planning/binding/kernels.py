@@ -60,7 +60,7 @@ def list_mismatches(kernel: Kernel, node: Node) -> list[str]:
     return problems
 
 
-def closest(kernels: Sequence[Kernel], node: Node, own: Kernel) -> tuple[Kernel, list[str]] | None:
+def closest_needs(kernels: Sequence[Kernel], node: Node, own: Kernel) -> tuple[Kernel, list[str]] | None:
     """The needs of the kernel that misses least for a node, of those the one named most like the kernel that runs it."""
     missing = [(kernel, needs) for kernel in kernels if (needs := list_mismatches(kernel, node))]
     return min(missing, key=lambda one: (len(one[1]), -SequenceMatcher(None, one[0].name, own.name).ratio()), default=None)

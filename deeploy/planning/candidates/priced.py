@@ -11,15 +11,15 @@ from deeploy.planning.candidates.tiler import Tiler
 from deeploy.planning.tiling.loops import CallTiling
 
 
-def priced(tiler: Tiler, candidate: Candidate, price: float) -> Candidate:
+def price_candidate(tiler: Tiler, candidate: Candidate, price: float) -> Candidate:
     """The candidate, whose cycles count its energy as well where a cycle's worth of picojoules is not 0."""
     if not price:
         return candidate
-    surcharge = round(picojoule(tiler, candidate.tiling) / price)
+    surcharge = round(tiling_picojoule(tiler, candidate.tiling) / price)
     return replace(candidate, cycles=candidate.cycles + surcharge, surcharge=surcharge)
 
 
-def picojoule(tiler: Tiler, tiling: CallTiling) -> float:
+def tiling_picojoule(tiler: Tiler, tiling: CallTiling) -> float:
     """What a tiling takes besides the power of cores and chip: of windows that move, and of an accelerator while it works."""
     timing, engine = tiler.target.timing, tiler.engine
     assert timing is not None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from deeploy.planning.choice.problem import Choice, ChoiceProblem, evaluate_choice, least_cycles
 
 
-def unpriced(problem: ChoiceProblem, choice: Choice) -> tuple[ChoiceProblem, Choice]:
+def remove_prices(problem: ChoiceProblem, choice: Choice) -> tuple[ChoiceProblem, Choice]:
     """What was chosen from, and what was chosen, in cycles alone where energy counted as well."""
     if not any(candidate.surcharge for row in problem.candidates for candidate in row):
         return problem, choice

@@ -23,7 +23,7 @@ from deeploy.ir.target import Target
 from deeploy.options import DETERMINISTIC_SECONDS
 from deeploy.planning.candidates.candidate import Candidate, with_prefetch
 from deeploy.planning.candidates.instruction_cache import code_of
-from deeploy.planning.candidates.priced import priced
+from deeploy.planning.candidates.priced import price_candidate
 from deeploy.planning.candidates.tiler import Tiler
 from deeploy.planning.candidates.variants import prune_variants
 from deeploy.planning.choice import problem as choices
@@ -34,7 +34,7 @@ from deeploy.planning.choice.prefetch import prefetch_earlier
 from deeploy.planning.choice.problem import Choice, ChoiceProblem, Residence, Search, Users
 from deeploy.planning.choice.repeat import expand_choice, find_repetition, shorten_problem
 from deeploy.planning.choice.resident_constants import Far, is_near, pinnable_constants
-from deeploy.planning.choice.unpriced import unpriced
+from deeploy.planning.choice.unpriced import remove_prices
 from deeploy.planning.cost import candidate_kind
 from deeploy.planning.groups.flat_memory import best_of
 from deeploy.planning.packing.addresses import Overfull, Packing, Placement, place_wanted
@@ -259,7 +259,7 @@ class Planner:
             depths = {"single": (1,), "double": (2,)}.get(self.machine.fixed(call.name).get("buffering", ""), self.depths)
             candidates = bound_candidates(tiler, given, min(depths)) if self.relaxed else tiler.candidates(given, depths)
             self._known_candidates[wanted] = [
-                self._numbered(priced(tiler, candidate, self.machine.price), number, reach) for candidate in candidates
+                self._numbered(price_candidate(tiler, candidate, self.machine.price), number, reach) for candidate in candidates
             ]
         return self._known_candidates[wanted]
 
@@ -442,7 +442,7 @@ class Planner:
         return fetched
 
     def _finish(self, choice: Choice, placements: tuple[Placement, ...], packings: Mapping[str, Packing], problem: ChoiceProblem) -> Plan:
-        problem, choice = unpriced(problem, choice)
+        problem, choice = remove_prices(problem, choice)
         program = self._program(problem, choice)
         residences = self._levels_of(problem, choice, program)
         level = residences | {name: residences[head] for name, head in self.group.items()}

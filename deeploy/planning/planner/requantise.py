@@ -19,8 +19,8 @@ from deeploy.ir.kernel import Kernel
 from deeploy.ir.nodes import Node, constant
 from deeploy.ir.target import Engine, Target
 from deeploy.ir.values import Graph, change_nodes
-from deeploy.operators.nearest import Nearest, nearest
-from deeploy.operators.requantise import fused
+from deeploy.operators.nearest import Nearest, nearest_results
+from deeploy.operators.requantise import fused_stage
 from deeploy.planning.binding.kernels import list_mismatches
 from deeploy.planning.plan import Machine
 
@@ -69,7 +69,7 @@ def requantise_graph(graph: Graph, engines: Mapping[str, Engine], kernels: Seque
     exact: list[str] = []
     for node in graph.nodes:
         fitting = [kernel for kernel in kernels if kernel.engine in engines and kernel.op == node.op and not list_mismatches(kernel, node)]
-        if not fitting or any(kernel.post_processing is None for kernel in fitting) or fused(node) is None:
+        if not fitting or any(kernel.post_processing is None for kernel in fitting) or fused_stage(node) is None:
             continue
         names = dict.fromkeys(kernel.engine for kernel in fitting)
         layer = next(
@@ -84,10 +84,10 @@ def requantise_graph(graph: Graph, engines: Mapping[str, Engine], kernels: Seque
 
 def _requantise_by(engine: Engine, node: Node, kernels: Sequence[Kernel]) -> Requantised | None:
     """A node for an engine; None where it has no kernel for what is nearest."""
-    staircase = fused(node)
+    staircase = fused_stage(node)
     assert staircase is not None and engine.requantiser is not None
     own = [kernel for kernel in kernels if kernel.engine == engine.name and kernel.op == node.op and kernel.post_processing is None]
-    for parameters in islice(nearest(*staircase, node.attrs["shift"], engine.requantiser), TRIED):
+    for parameters in islice(nearest_results(*staircase, node.attrs["shift"], engine.requantiser), TRIED):
         if any(not list_mismatches(kernel, _set_constants(parameters, node)) for kernel in own):
             return Requantised(node, engine.name, parameters)
     return None

@@ -20,7 +20,7 @@ from deeploy.driver.distributed import Distributed
 from deeploy.errors import UsageError
 from deeploy.execution.simulation.walk import walk_plan
 from deeploy.options import Objective, Options
-from deeploy.planning.energy import check_energies, core_milliwatt, measure, missing
+from deeploy.planning.energy import check_energies, core_milliwatt, measure_objective, missing_energy
 from deeploy.planning.planner.machine import machine_of
 from deeploy.report import terminal
 from deeploy.target import Target, load
@@ -74,7 +74,7 @@ def test_parts_add_up_and_accelerators_and_their_memory_take_part(plans: dict[st
 @pytest.mark.parametrize("objective", ["energy", "edp"])
 def test_a_plan_for_energy_takes_no_more_than_the_fastest(plans: dict[str, deeploy.Compiled], objective: Any) -> None:
     runs = {name: walk_plan(found.plan) for name, found in plans.items()}
-    value = {name: measure(objective, run.cycles, run.energy.total) for name, run in runs.items()}
+    value = {name: measure_objective(objective, run.cycles, run.energy.total) for name, run in runs.items()}
     assert value[objective] == min(value.values())
     assert plans[objective].plan.machine.objective == objective
 
@@ -134,7 +134,7 @@ def test_figures_of_zero_are_no_figures() -> None:
     target = load("siracusa")
     assert target.timing is not None
     free = replace(target, timing=replace(target.timing, core_mw={"cluster": 0.0, "npu": 13.0}, static_mw=1.0))
-    assert missing(free, ["cluster", "npu"], ["L2_L1"]) == ("engine cluster",)
+    assert missing_energy(free, ["cluster", "npu"], ["L2_L1"]) == ("engine cluster",)
     check_energies(free, "cycles", ())
 
 
@@ -151,11 +151,11 @@ def test_the_way_to_cut_a_network_is_chosen_by_the_objective(tmp_path: Path, mon
         best = driver.compile_chips(file, load("siracusa"), Options(chips=4, objective=objective))
         runs = [one.predicted for one in built]
         assert len(runs) == 2 and best.predicted is not None
-        values = [driver.measure(objective, run.cycles, run.energy.total) for run in runs if run is not None]
-        assert driver.measure(objective, best.predicted.cycles, best.predicted.energy.total) == min(values)
+        values = [driver.measure_objective(objective, run.cycles, run.energy.total) for run in runs if run is not None]
+        assert driver.measure_objective(objective, best.predicted.cycles, best.predicted.energy.total) == min(values)
         return values.index(min(values))
 
     monkeypatch.setattr(driver, "build", recorded)
     least = chosen("energy")
-    monkeypatch.setattr(driver, "measure", lambda objective, cycles, energy: -energy)
+    monkeypatch.setattr(driver, "measure_objective", lambda objective, cycles, energy: -energy)
     assert chosen("energy") != least

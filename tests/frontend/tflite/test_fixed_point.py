@@ -54,7 +54,7 @@ def test_steps_have_all_results(rounding: Rounding, low: int, zero: int, factors
     x = np.random.default_rng(2).integers(-40_000, 40_001, 4000)
     wanted = np.clip(_wanted(x, ratio, rounding) + zero, low, 127)
     value = np.broadcast_to(x[:, None], wanted.shape)
-    steps = list(fixed_point.requantise(fixed_point.quantise_factor(ratio), zero, (low, 127), (-most, most), rounding))
+    steps = list(fixed_point.find_requantisation(fixed_point.quantise_factor(ratio), zero, (low, 127), (-most, most), rounding))
     for step in steps:
         assert np.abs(step.mul).max() < 2**31 and step.shift <= 62
         value = np.clip((value * step.mul + step.add) >> step.shift, step.low, step.high)

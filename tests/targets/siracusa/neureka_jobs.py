@@ -49,7 +49,14 @@ class Case:
         """The input of the network, ``size`` bytes: the job, done ``repeats`` times, in ``parts`` of some rows (1x1 only)."""
         t, layer = self.tile, self.layer
         scale = self.scale.astype(SCALES[layer.scale_bits])
-        operands = [self.x, npu.encode(self.weights, layer), scale, self.bias.astype(np.int32), self.shifts.astype(np.uint8), self.y]
+        operands = [
+            self.x,
+            npu.encode_weights(self.weights, layer),
+            scale,
+            self.bias.astype(np.int32),
+            self.shifts.astype(np.uint8),
+            self.y,
+        ]
         data = [np.ascontiguousarray(operand).tobytes() for operand in operands]
         if layer.y_type == "s32":
             data[2:5] = [b"", b"", b""]

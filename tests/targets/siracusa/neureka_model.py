@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from targets.siracusa.npu import GROUP, PIXELS, Array, EngineLayer, Mode, groups
+from targets.siracusa.npu import GROUP, PIXELS, Array, EngineLayer, Mode, count_groups
 
 REGISTERS = 24
 
@@ -43,8 +43,8 @@ class Tile:
 def job(layer: EngineLayer, tile: Tile) -> Array:
     """The registers of a job, uint32[24], in their order; addresses are their low 32 bits."""
     mode = layer.mode
-    nb_in, rem_in = groups(tile.channels_in, mode.inputs)
-    nb_out, rem_out = groups(tile.channels_out, mode.outputs)
+    nb_in, rem_in = count_groups(tile.channels_in, mode.inputs)
+    nb_out, rem_out = count_groups(tile.channels_out, mode.outputs)
     nb_h, nb_w = -(-tile.height // PIXELS), -(-tile.width // PIXELS)
     rem_h, rem_w = tile.height % PIXELS, tile.width % PIXELS
     halo = mode.taps - 1
@@ -104,7 +104,7 @@ def busy(layer: EngineLayer, height: int, width: int, channels_in: int, channels
     hide behind the next inputs, but for those of the last subtile of a group of outputs.
     """
     mode = layer.mode
-    inputs, _ = groups(channels_in, mode.inputs)
+    inputs, _ = count_groups(channels_in, mode.inputs)
     if mode is Mode.DEPTHWISE:
         inputs = 1
     total = 0

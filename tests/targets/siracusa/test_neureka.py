@@ -86,7 +86,7 @@ def test_every_bit_of_a_weight_is_where_the_engine_reads_it(mode: Mode, bits: in
     layer = EngineLayer(mode, bits=bits, weight_offset=-3)
     k, c, taps = 35, 1 if mode is Mode.DEPTHWISE else 37, mode.taps
     weights = np.random.default_rng(bits).integers(0, 1 << bits, (k, c, taps, taps)) - 3
-    encoded = npu.encode(weights, layer)
+    encoded = npu.encode_weights(weights, layer)
     passes = {Mode.DENSE: k * 2 * bits, Mode.DEPTHWISE: 2 * bits, Mode.POINTWISE: k * 2}[mode]
     assert encoded.dtype == np.uint8 and encoded.size == passes * npu.GROUP
     ones = 0
@@ -109,15 +109,15 @@ def test_weights_that_do_not_fit() -> None:
     assert npu.weight_range(np.array([-5, 10])) == (4, -5)
     assert npu.weight_range(np.array([-128, 128])) is None
     with pytest.raises(ValueError, match="weights 0 to 16 are not of 4 bits above 0"):
-        npu.encode(np.array([0, 16]).reshape(2, 1, 1, 1), EngineLayer(Mode.POINTWISE, bits=4, weight_offset=0))
+        npu.encode_weights(np.array([0, 16]).reshape(2, 1, 1, 1), EngineLayer(Mode.POINTWISE, bits=4, weight_offset=0))
 
 
 def test_sums_are_bounds_that_are_reached() -> None:
     weights = np.random.default_rng(3).integers(-128, 128, (5, 7, 3, 3))
-    least, most = npu.sums(weights, "s8")
+    least, most = npu.bound_sums(weights, "s8")
     extreme = np.where(weights > 0, -128, 127)
     np.testing.assert_array_equal(least, (weights * extreme).sum(axis=(1, 2, 3)))
-    np.testing.assert_array_equal(npu.sums(-weights, "u8")[0], -npu.sums(weights, "u8")[1])
+    np.testing.assert_array_equal(npu.bound_sums(-weights, "u8")[0], -npu.bound_sums(weights, "u8")[1])
     assert (most > least).all()
 
 
@@ -135,7 +135,7 @@ def test_a_normalisation_gives_every_sum_the_same_output() -> None:
         add = random.integers(-noise, noise + 1, channels)
         low, high = CLIP[y_type]
         limits = (low, high) if random.random() < 0.7 else (low + int(random.integers(50)), high - int(random.integers(50)))
-        found = npu.normalisation(mul, add, shift, limits, least, most, y_type)
+        found = npu.find_normalisation(mul, add, shift, limits, least, most, y_type)
         kinds["none" if found is None else "per channel" if found.shift is None else "common"] += 1
         if found is None:
             continue
@@ -150,12 +150,12 @@ def test_a_normalisation_gives_every_sum_the_same_output() -> None:
 
 
 def _is_exact(*requantisation: Any) -> bool:
-    return npu.normalisation(*requantisation) is not None
+    return npu.find_normalisation(*requantisation) is not None
 
 
 def test_normalisations_that_are_known() -> None:
     one, zero, least, most = np.array([514]), np.array([0]), np.array([-1_000_000]), np.array([1_000_000])
-    exact = npu.normalisation(one, zero, 16, (-128, 127), least, most, "s8")
+    exact = npu.find_normalisation(one, zero, 16, (-128, 127), least, most, "s8")
     assert exact is not None and (str(exact.scale.dtype), exact.scale[0], exact.bias[0] >> 8, exact.shift) == ("uint16", 257, 0, 15)
     assert _is_exact(one, zero, 16, (0, 255), least, most, "u8")
     assert not _is_exact(-one, zero, 16, (-128, 127), least, most, "s8"), "scales are not negative"

@@ -16,7 +16,7 @@ from deeploy.ir.types import DType
 from deeploy.operators import conv, matmul
 from targets.siracusa import npu_layers
 from targets.siracusa.npu import Mode
-from targets.siracusa.npu_layers import LoweredLayer, lower
+from targets.siracusa.npu_layers import LoweredLayer, lower_layer
 
 Array = np.ndarray[Any, np.dtype[Any]]
 RANGES = {"s8": (-128, 127), "u8": (0, 255)}
@@ -68,7 +68,7 @@ def test_its_arithmetic_gives_the_results_of_the_node(name: str) -> None:
     arrays = dict(zip(("bias", "mul", "add"), (t.data for t in layer.inputs[2:] if t is not None and t.data is not None), strict=True))
     wanted = epilogue.apply_stages(layer, np.asarray(reference(layer, x, w_tensor.data)), arrays)
 
-    lowered = lower(layer)
+    lowered = lower_layer(layer)
     assert isinstance(lowered, LoweredLayer) and lowered.layer.mode is mode and lowered.normalisation is not None
     assert lowered.layer.padding_value == (7 if name == "3x3" else 0)
     plain = Node("body", layer.op, layer.inputs[:2], layer.outputs, {**layer.attrs, "a_zero_point": 0})
@@ -102,7 +102,7 @@ def changed(name: str, **attrs: Any) -> Node:
     ],
 )
 def test_what_it_cannot_compute_is_refused(wrong: Node, need: str) -> None:
-    reason = lower(wrong)
+    reason = lower_layer(wrong)
     assert isinstance(reason, str) and need in reason
 
 
@@ -112,18 +112,18 @@ def test_layers_of_the_integer_dialect(shared_models: Path, name: str, most: int
     folder = shared_models / "dialect" / "Models" / name
     plan = compile_model(folder / "network.onnx", "generic", inputs=folder / "inputs.npz").networks["network"].plan
     layers = [call.node for call in plan.program.calls if call.node.op in ("Conv", "MatMul")]
-    assert sum(isinstance(lower(layer), LoweredLayer) for layer in layers) == most
+    assert sum(isinstance(lower_layer(layer), LoweredLayer) for layer in layers) == most
 
 
 def test_channels_with_shifts_of_their_own_need_the_place_of_a_bias(monkeypatch: pytest.MonkeyPatch) -> None:
     """It holds them: no other operand does."""
     layer, _ = NODES["3x3"]
-    lowered = lower(layer)
+    lowered = lower_layer(layer)
     assert isinstance(lowered, LoweredLayer) and lowered.normalisation is not None and layer.epilogue == ("bias", "requantise")
     found = replace(lowered.normalisation, shift=None, shifts=np.arange(11, dtype=np.uint8))
-    monkeypatch.setattr(npu_layers, "normalisation", lambda *_: found)
-    apart = lower(layer)
+    monkeypatch.setattr(npu_layers, "find_normalisation", lambda *_: found)
+    apart = lower_layer(layer)
     assert isinstance(apart, LoweredLayer) and apart.normalisation is found and apart.layer.shift is None
     x, w, _, *rest = layer.inputs
     bare = replace(layer, inputs=(x, w, *rest), attrs={**layer.attrs, "epilogue": ("requantise",)})
-    assert lower(bare) == "a bias, in whose place a channel's own shift is stored, or one shift for all channels"
+    assert lower_layer(bare) == "a bias, in whose place a channel's own shift is stored, or one shift for all channels"

@@ -14,7 +14,7 @@ from deeploy.options import Options
 from deeploy.planning.plan import Buffering
 from deeploy.target import Target, load
 from targets.siracusa.npu_kernels import KERNELS
-from targets.siracusa.sums import FREE, Channels, channels
+from targets.siracusa.sums import FREE, Channels, channel_parameters
 
 from .npu_networks import Array, Layer, check, compile_layers, kernels_of
 from .test_npu_kernels import LAYERS, ONE, image, product
@@ -51,7 +51,7 @@ def test_parameters_step_at_the_same_sums(seed: int, even: int | None) -> None:
     mul = np.clip(scale * 2.0**shift, 1, 2**31 - 1).astype(np.int64)
     add = (random.integers(-200, 200, count) << shift) + (1 << shift >> 1)
     low, high = (-128, 127) if seed % 2 else (-20, 100)
-    found = channels(mul, add, shift, (low, high), even, least, most)
+    found = channel_parameters(mul, add, shift, (low, high), even, least, most)
     assert found is not None
     assert size > 1 << 18 or (found.mul >> 32 == WIDE).mean() < 0.1, "nearly all channels need 32 bits"
     acc = np.concatenate([random.integers(least, most, (4000, count), endpoint=True), [least, most]])
@@ -67,7 +67,7 @@ def test_channels_with_one_output_are_as_fast_as_others(even: int | None) -> Non
     mul, shift, limits = np.array([1, 1327, 2**31 - 1, 2**30, 2**30]), 38, (-128, 127)
     add = np.array([-130, 90, 500, -(2**20), 0]) << shift
     least, most = np.array([0, 0, 0, -1000, -1000]), np.array([0, 0, 0, 1000, 1000])
-    found = channels(mul, add, shift, limits, even, least, most)
+    found = channel_parameters(mul, add, shift, limits, even, least, most)
     assert found is not None
     assert (found.mul[:4] >> 32 == FREE).all() and (found.mul[:4] & 0x7FFFFFFF == 0).all() and found.mul[4] & 0x7FFFFFFF
     acc = np.stack([least, most, (least + most) // 2])
@@ -77,10 +77,10 @@ def test_channels_with_one_output_are_as_fast_as_others(even: int | None) -> Non
 
 def test_what_no_form_has_room_for_is_refused() -> None:
     one = np.array([1])
-    assert channels(-one, one, 20, (-128, 127), None, -one, one) is None
-    assert channels(one, one, 60, (-128, 127), None, -one, one) is None
-    assert channels(one << 31, one, 20, (-128, 127), None, -one, one) is None
-    assert channels(one, one, 20, (-128, 127), None, -one, one << 31) is None
+    assert channel_parameters(-one, one, 20, (-128, 127), None, -one, one) is None
+    assert channel_parameters(one, one, 60, (-128, 127), None, -one, one) is None
+    assert channel_parameters(one << 31, one, 20, (-128, 127), None, -one, one) is None
+    assert channel_parameters(one, one, 20, (-128, 127), None, -one, one << 31) is None
 
 
 def exactly(layer: Layer) -> Layer:
