@@ -32,7 +32,7 @@ def write_step(
         writer.add(node)
     for name in copied:
         writer.nodes.append(helper.make_node("Identity", [writer.name(ends[name])], [name], f"{name}.out"))
-    values = [numpy_helper.from_array(np.ascontiguousarray(initial[state]), state.name) for state in states]
+    values = [numpy_helper.from_array(np.asarray(initial[state], order="C"), state.name) for state in states]
     written = helper.make_graph(
         writer.nodes,
         graph.name,
@@ -67,7 +67,7 @@ class _StepWriter:
             self.names[tensor] = tensor.name if is_free else name_part("step", tensor.label or "constant", self.taken)
             self.written.add(self.names[tensor])
             if tensor.data is not None:
-                self.constants.append(numpy_helper.from_array(np.ascontiguousarray(tensor.data), self.names[tensor]))
+                self.constants.append(numpy_helper.from_array(np.asarray(tensor.data, order="C"), self.names[tensor]))
         return self.names[tensor]
 
     def add(self, node: Node) -> None:
@@ -85,7 +85,8 @@ class _StepWriter:
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in attrs.items()}
         written = helper.make_node(node.op, inputs, outputs, node.name or outputs[0], domain=node.domain)
         for name, value in plain.items():
-            if value is not None and value != []:
+            is_default = name == "dilations" and {*value} == {1}  # which onnxruntime's integer pools do not know
+            if value is not None and value != [] and not is_default:
                 written.attribute.append(helper.make_attribute(name, int(value) if isinstance(value, bool) else value))
         self.nodes.append(written)
 
