@@ -4,6 +4,9 @@ A row has what was proved: elements of outputs, layers of which all integers are
 everything, and the share of the proof. The folder is shared/models beside the repository unless another one is given.
 
     make bench NAME='certificates [--only TEXT] [--each N] [FOLDER]'
+    make bench NAME='certificates --cost REPEATS'
+
+The second command compares `deeploy compile` of three networks with `--no-certify`: the least CPU seconds of so many new processes.
 """
 
 from __future__ import annotations
@@ -16,12 +19,15 @@ from pathlib import Path
 
 import deeploy
 from benchmarks.common import MODELS, Table
+from benchmarks.compile_time import Case, measured, stored_model
 from benchmarks.models import settings
 from deeploy.certify import CertificateError
 from deeploy.errors import DeeployError
 from deeploy.schemas import CERTIFICATE
 
 MACHINES = (("generic", 1), ("siracusa", 1), ("siracusa", 2), ("siracusa", 8))
+COSTS = (("mlperf_tiny/kws_int8_qdq_pc", "siracusa"), ("mlperf_tiny/ic_int8_qdq_pc", "generic"), ("hf/bert_tiny_int8", "siracusa"))
+ADDED = 0.15  # seconds that a certificate may add at most, or a tenth
 _WHOLE = 60  # letters of a reason
 
 
@@ -45,12 +51,28 @@ def certify(folder: Path, target: str, chips: int) -> list[str]:
     return [elements, str(len(layers) - unknown), str(unknown), f"{took:.2f}", f"{seconds['certify'] / took:.1%}"]
 
 
+def measure_costs(repeats: int) -> int:
+    """Print what certificates add to the time of the command; how often that is more than a tenth and more than ``ADDED`` seconds."""
+    rows = Table("{:<34} {:<9} {:>9} {:>11} {:>7}", "network", "target", "CPU s", "without", "added")
+    late = 0
+    for path, target in COSTS:
+        case = Case(path, stored_model(path), target, "", None)
+        whole, without = (measured(case, repeats, 120, *options).seconds for options in ((), ("--no-certify",)))
+        assert whole is not None and without is not None
+        late += whole - without > max(ADDED, without / 10)
+        rows.add(path, target, f"{whole:.2f}", f"{without:.2f}", f"{whole - without:.2f}")
+    return late
+
+
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("folder", nargs="?", type=Path, default=MODELS)
     parser.add_argument("--only", default="", metavar="TEXT", help="networks whose path has this")
     parser.add_argument("--each", type=int, default=1, metavar="N", help="each N-th network")
+    parser.add_argument("--cost", type=int, metavar="REPEATS", help="measure what certificates add to compile time instead")
     given = parser.parse_args(words)
+    if given.cost:
+        return int(measure_costs(given.cost) > 0)
     found = sorted(path.parent for path in given.folder.rglob("network.onnx") if given.only in str(path.parent.relative_to(given.folder)))
     rows = Table(
         "{:<48} {:<9} {:>5}  {:<60} {:>6} {:>6} {:>7} {:>6}", "network", "target", "chips", "certified", "fit", "others", "CPU s", "proof"

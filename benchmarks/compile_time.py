@@ -126,17 +126,17 @@ def weights(count: int) -> Callable[[Path], Path]:
     return make
 
 
-def _stored(path: str) -> Callable[[Path], Path]:
+def stored_model(path: str) -> Callable[[Path], Path]:
     return lambda folder: MODELS / path / "network.onnx"
 
 
 CASES = (
-    Case("keyword spotting", _stored("mlperf_tiny/kws_int8_qdq_pc"), "siracusa", "2.5", 1.2),
-    Case("ResNet8", _stored("mlperf_tiny/ic_int8_qdq_pc"), "siracusa", "3.3", 1.4),
-    Case("visual wake words, floats", _stored("mlperf_tiny/vww_fp32"), "siracusa", "6 to 7", 1.8),
-    Case("autoencoder", _stored("mlperf_tiny/ad_int8_qdq_pc"), "siracusa", "2.5", 0.9),
-    Case("microLlama64", _stored("dialect/Models/microLlama/INT8/microLlama64"), "siracusa", "4.5 to 5.6", 2.0),
-    Case("keyword spotting", _stored("mlperf_tiny/kws_int8_qdq_pc"), "generic", "1.2 to 2.0", 0.6),
+    Case("keyword spotting", stored_model("mlperf_tiny/kws_int8_qdq_pc"), "siracusa", "2.5", 1.2),
+    Case("ResNet8", stored_model("mlperf_tiny/ic_int8_qdq_pc"), "siracusa", "3.3", 1.4),
+    Case("visual wake words, floats", stored_model("mlperf_tiny/vww_fp32"), "siracusa", "6 to 7", 1.8),
+    Case("autoencoder", stored_model("mlperf_tiny/ad_int8_qdq_pc"), "siracusa", "2.5", 0.9),
+    Case("microLlama64", stored_model("dialect/Models/microLlama/INT8/microLlama64"), "siracusa", "4.5 to 5.6", 2.0),
+    Case("keyword spotting", stored_model("mlperf_tiny/kws_int8_qdq_pc"), "generic", "1.2 to 2.0", 0.6),
     Case("100 distinct convolutions", convolutions(100), "siracusa", "over 60", 4.0, nodes=100, graph="distinct convolutions"),
     Case("800 distinct convolutions", convolutions(800), "siracusa", "", 20.0, nodes=800, graph="distinct convolutions"),
     Case("wide graph of 2 000 nodes", wide(2000), "siracusa", "over 20", 30.0, nodes=2000, graph="wide graph"),
@@ -146,8 +146,8 @@ CASES = (
 )
 
 
-def measured(case: Case, repeats: int, limit: int) -> Measured:
-    """The least CPU seconds, and the most memory, of some runs of the command."""
+def measured(case: Case, repeats: int, limit: int, *options: str) -> Measured:
+    """The least CPU seconds, and the most memory, of some runs of the command with further options."""
     best, peak = None, 0.0
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
@@ -156,7 +156,7 @@ def measured(case: Case, repeats: int, limit: int) -> Measured:
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         for _ in range(repeats):
             process = subprocess.Popen(
-                [*call, "--no-cache"],
+                [*call, "--no-cache", *options],
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 cwd=ROOT,

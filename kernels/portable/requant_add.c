@@ -25,7 +25,9 @@ void KERNEL(const struct requant_add *k) {
         Y_T *const y = (Y_T *)k->y + row_offset(index, k->y_step);
         for (int first = 0; first < k->extent[LAST]; first += BLOCK) {
             const int count = k->extent[LAST] - first < BLOCK ? k->extent[LAST] - first : BLOCK;
+            /*@ split count; */
             ACC_T acc[BLOCK];
+            /*@ loop unroll BLOCK; */
             for (int i = 0; i < count; i++) {
                 acc[i] = scaled(a[(first + i) * a_step], a_scale) + scaled(b[(first + i) * b_step], b_scale);
             }
