@@ -159,7 +159,17 @@ class Unit:
         if timing is not None and plan.program.period > 1:
             cycles, energy = walk_round(plan)
             mean = {"cycles": round(cycles), "energy_uj": None if mean["energy_uj"] is None else round(energy, 3)}
-        return {**asdict(streamed.stream), **mean}
+        second = None
+        if self.run is not None and streamed.wanted.rate is not None:
+            seconds = streamed.stream.hop / streamed.wanted.rate
+            second = count_second(mean["cycles"] or 0, self.run.mhz, mean["energy_uj"], seconds)
+        return {**asdict(streamed.stream), **mean, "second": second}
+
+
+def count_second(cycles: float, mhz: float, energy_uj: float | None, seconds: float) -> Contents:
+    """What a second of signal takes, of the cycles and the energy for some seconds of it, on a machine with a clock."""
+    needed = cycles / seconds / 1e6
+    return {"mhz": needed, "duty_cycle": needed / mhz, "energy_uj": None if energy_uj is None else energy_uj / seconds}
 
 
 def describe_pinned(pinned: Sequence[Pinned]) -> Contents:

@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from deeploy.backend.project import read_manifest, select_network
-from deeploy.documents import Contents, Document
+from deeploy.documents import Contents
+from deeploy.driver.project import count_second
 from deeploy.driver.verify import run_project
 from deeploy.errors import UsageError, shorten
+from deeploy.report.text import clock_mhz, tell_second
 
 _WIDTH = 60  # characters of the largest score
 
@@ -46,18 +48,19 @@ class Listening:
         return "\n".join([*lines, *self._costs()])
 
     def contents(self) -> Contents:
-        """All fields as JSON has them."""
-        return {**asdict(self), "scores": self.scores.tolist()}
+        """All fields as JSON has them, and what a second of signal takes."""
+        return {**asdict(self), "scores": self.scores.tolist(), "second": self._count_second()}
+
+    def _count_second(self) -> Contents | None:
+        if self.cycles is None or self.mhz is None:
+            return None
+        return count_second(self.cycles, self.mhz, self.microjoules, self.seconds)
 
     def _costs(self) -> list[str]:
-        if self.cycles is None or self.mhz is None:
+        second = self._count_second()
+        if second is None:
             return []
-        needed = self.cycles / self.seconds / 1e6
-        duty = f"{needed:.2f} MHz, a duty cycle of {needed / self.mhz:.1%}"
-        told = f"{self.cycles:.0f} cycles predicted for {1000 * self.seconds:.0f} ms of signal: {duty}"
-        if self.microjoules is None:
-            return [told]
-        return [f"{told}, {self.microjoules / self.seconds:.1f} uJ for each second of signal"]
+        return [f"{self.cycles:.0f} cycles predicted for {1000 * self.seconds:.0f} ms of signal: {tell_second(second)}"]
 
 
 def read_sound(path: Path) -> tuple[np.ndarray, int]:
@@ -99,9 +102,11 @@ def listen(folder: Path, path: Path, on: str = "host", network: str | None = Non
         verdict = run_project(folder, Path(scratch) / "hops.npz", network=network, on=on, sequence=True, time_limit=time_limit)
     scores = np.asarray(verdict.outputs[-1], np.float32).reshape(calls, -1)[every - 1 :: every]
     costs = (None if stream[name] is None else stream[name] * every for name in ("cycles", "energy_uj"))
-    return Listening(every * stream["hop"] / rate, scores, output["delay"] / rate, next(costs), _clock_of(entry), next(costs))
-
-
-def _clock_of(entry: Document) -> float | None:
-    machine = entry["machine"]
-    return None if machine is None else machine.get("mhz")
+    return Listening(
+        every * stream["hop"] / rate,
+        scores,
+        output["delay"] / rate,
+        next(costs),
+        None if entry["cycles"] is None else clock_mhz(entry),
+        next(costs),
+    )

@@ -124,7 +124,7 @@ class Options:
     context: Annotated[int | None, Spelling("The most rows that states can hold (the context length).", metavar="ROWS")] = None
     stream: Annotated[
         str | None,
-        Spelling("Axis of an input that never ends, and its new columns per inference (docs/streams.md).", metavar="INPUT.AXIS[=HOP]"),
+        Spelling("An endless axis, its new columns per inference, and per second (docs/streams.md).", metavar="INPUT.AXIS[=HOP][@RATE]"),
     ] = None
     stream_mode: Annotated[
         StreamMode, Spelling("recording: layers pad the ends of the recording. window: outputs are those of the sliding window.")

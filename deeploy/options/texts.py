@@ -23,22 +23,26 @@ _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
 @dataclass(frozen=True)
 class StreamAxis:
-    """The axis of an input that never ends, and how many new columns of it each inference takes; None: the fewest."""
+    """The axis of an input that never ends, how many new columns each inference takes (None: the fewest), and how many come a second."""
 
     input: str
     axis: int
     hop: int | None
+    rate: int | None = None
 
     def __str__(self) -> str:
-        return f"{self.input}.{self.axis}" + (f"={self.hop}" if self.hop is not None else "")
+        return f"{self.input}.{self.axis}" + (f"={self.hop}" if self.hop is not None else "") + (f"@{self.rate}" if self.rate else "")
 
 
 def parse_stream(text: str) -> StreamAxis:
-    """INPUT.AXIS or INPUT.AXIS=HOP; the name may itself hold dots and equals signs."""
-    match = re.fullmatch(r"(.+)\.(-?[0-9]{1,3})(?:=([1-9][0-9]{0,8}))?", text, re.DOTALL)
+    """INPUT.AXIS[=HOP][@RATE]; the name may itself hold dots and equals signs."""
+    match = re.fullmatch(r"(.+)\.(-?[0-9]{1,3})(?:=([1-9][0-9]{0,8}))?(?:@([1-9][0-9]{0,8}))?", text, re.DOTALL)
     if match is None:
-        raise UsageError(f"--stream {shorten(text, 60)} is not of the form INPUT.AXIS or INPUT.AXIS=HOP", "For example: --stream audio.1=4")
-    return StreamAxis(match[1], int(match[2]), None if match[3] is None else int(match[3]))
+        raise UsageError(
+            f"--stream {shorten(text, 60)} is not of the form INPUT.AXIS[=HOP][@RATE]", "For example: --stream audio.1=320@16000"
+        )
+    hop, rate = (None if number is None else int(number) for number in match.groups()[2:])
+    return StreamAxis(match[1], int(match[2]), hop, rate)
 
 
 def parse_pairs(texts: list[str] | None, option: str, example: str = "input=VALUE") -> dict[str, str]:

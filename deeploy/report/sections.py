@@ -21,7 +21,7 @@ from deeploy.report.markup import (
     tag,
     text,
 )
-from deeploy.report.text import clock_mhz, differing_shares, sizes_of_layers
+from deeploy.report.text import clock_mhz, differing_shares, sizes_of_layers, tell_second
 
 SHARES = {"compute": "computing", "overhead": "forks and set-up", "issue": "starting transfers"}
 
@@ -53,6 +53,8 @@ def headline_cards_of(entry: Document) -> str:
                 f"{number(entry['microseconds'] / 1000, 3)} ms at {number(clock_mhz(entry))} MHz",
             )
         )
+        if (second := (entry.get("stream") or {}).get("second")) is not None:
+            headline_cards.append(("Duty cycle", f"{second['duty_cycle']:.1%}", tell_second(second)))
         headline_cards.append(
             ("MAC/cycle", number(count_macs(entry) / cycles if cycles else 0, 2), f"{_computing_rate(entry)} while computing")
         )

@@ -8,7 +8,17 @@ from deeploy.documents import Document
 from deeploy.errors import shorten
 from deeploy.report import advice
 from deeploy.report.fusion import group_lines
-from deeploy.report.text import align_table, call_instance, format_number, headline_text, of_peak, size_lines, sizes_of_layers, time_at
+from deeploy.report.text import (
+    align_table,
+    call_instance,
+    format_number,
+    headline_text,
+    of_peak,
+    size_lines,
+    sizes_of_layers,
+    tell_second,
+    time_at,
+)
 
 _WIDTH = 64  # characters of the memory picture
 _MOST_LAYERS = 40  # that are all listed; of more only the slowest
@@ -55,6 +65,8 @@ def _time_lines(entry: Document, macs: int, verbose: bool) -> list[str]:
     rate = f"{macs / cycles:.2f} MAC/cycle" if cycles else ""
     joules = "" if entry["energy_uj"] is None else f", {entry['energy_uj']:.1f} uJ"
     lines = [f"{format_number(cycles)} cycles, {time_at(entry)}, {rate}{joules}", f"  {spent}"]
+    if (second := (entry.get("stream") or {}).get("second")) is not None:
+        lines.append(f"  of the stream: {tell_second(second)}")
     engines = entry.get("engines")
     if engines is not None and engines["hidden"] is not None:
         together = (

@@ -46,6 +46,12 @@ def time_at(entry: Document) -> str:
     return f"{entry['microseconds'] / 1000:.3f} ms at {clock_mhz(entry):g} MHz{estimate}"
 
 
+def tell_second(second: Document) -> str:
+    """What a second of signal takes."""
+    energy = "" if second["energy_uj"] is None else f", {second['energy_uj']:.1f} uJ for each second of signal"
+    return f"{second['mhz']:.2f} MHz, a duty cycle of {second['duty_cycle']:.1%}{energy}"
+
+
 def call_instance(call: Document) -> str:
     """The kernel of a call, and the form in which cores requantise in it."""
     return f"{call['kernel']} {call['form']}".rstrip()

@@ -10,8 +10,12 @@ import numpy as np
 import pytest
 
 import deeploy
+from deeploy.backend.project import read_manifest
 from deeploy.driver.recordings import listen, read_sound
 from deeploy.errors import UsageError
+from deeploy.report.sections import headline_cards_of
+from deeploy.report.terminal import report_network
+from deeploy.report.text import tell_second
 from tests.models import Net
 
 RATE = 8000
@@ -58,6 +62,23 @@ def test_a_second_of_signal_has_a_price(tmp_path: Path) -> None:
         f"{found.cycles:.0f} cycles predicted for 50 ms of signal: {needed:.2f} MHz, a duty cycle of {needed / 360:.1%}, "
     )
     assert said.endswith(f"{found.microjoules * 20:.1f} uJ for each second of signal")
+
+
+@pytest.mark.parametrize("target", ["siracusa", "cortex_m4", "generic"])
+def test_reports_say_what_a_second_of_signal_takes(tmp_path: Path, target: str) -> None:
+    entry = read_manifest(write_project(tmp_path, target, "x0.1=400@16000"))
+    second = entry["stream"]["second"]
+    if target == "generic":  # whose cycles are not known
+        assert second is None
+        return
+    cycles, energy = entry["stream"]["cycles"], entry["stream"]["energy_uj"]
+    clock = {"siracusa": 360, "cortex_m4": 120}[target]
+    assert second["mhz"] == pytest.approx(cycles * 40 / 1e6) and second["duty_cycle"] == pytest.approx(cycles * 40 / clock / 1e6, rel=1e-3)
+    assert second["energy_uj"] == (pytest.approx(energy * 40) if energy is not None else None)
+    assert f"  of the stream: {tell_second(second)}" in report_network(entry).splitlines()
+    assert f"{second['duty_cycle']:.1%}" in headline_cards_of(entry)
+    found = listen(tmp_path / "out", write_sound(tmp_path / "x.wav", np.zeros(800)))  # of half as many samples for a second
+    assert found.contents()["second"]["mhz"] == pytest.approx(second["mhz"] / 2)
 
 
 def test_what_is_no_sound_is_refused(tmp_path: Path) -> None:
