@@ -90,6 +90,20 @@ def crnn(n: Net, features: int = 8, columns: int = 24, c: int = 6, units: int = 
     return [n.Gemm(last, n.w(units, 4), n.w(4))]
 
 
+def silero(n: Net, samples: int = 320, size: int = 32, c: int = 6, units: int = 6) -> list[str]:
+    """A voice detector of Silero's kind: magnitudes of a Fourier transform that is a convolution, an LSTM behind strides, a score for
+    every step."""
+    bands, turns = size // 2 + 1, np.outer(np.arange(size // 2 + 1), np.arange(size)) * 2 * np.pi / size
+    basis = np.concatenate([np.cos(turns), np.sin(turns)])[:, None] * np.hanning(size) / np.sqrt(size)
+    parts = n.node("Split", (n.Conv(n.x(1, 1, samples), n.c(basis.astype(np.float32)), strides=[size // 2]), n.i(bands, bands)), 2, axis=1)
+    x = n.Sqrt(n.Add(*(n.Mul(part, part) for part in parts)))
+    for depth, stride in ((bands, 1), (c, 2), (c, 2)):
+        x = n.Relu(_conv(n, x, depth, c, (3,), strides=[stride]))
+    w, r = (n.c(n.random.standard_normal((1, 4 * units, k)).astype(np.float32) / 3) for k in (c, units))
+    y = n.node("LSTM", (n.Transpose(x, perm=[2, 0, 1]), w, r), 2, hidden_size=units)[0]
+    return [n.Sigmoid(n.MatMul(n.Squeeze(y, n.i(1)), n.w(units, 1)))]
+
+
 NETWORKS: Mapping[str, tuple[Callable[..., list[str]], str]] = {
     "ds_cnn": (ds_cnn, "x0.2"),
     "tc_resnet": (tc_resnet, "x0.2"),

@@ -14,7 +14,7 @@ from deeploy.driver.project import CompiledProject
 from deeploy.driver.verify import verify_compiled
 from deeploy.errors import UnsupportedError, UsageError
 from tests.models import Net, model_of, node, ports
-from tests.streamed_networks import NETWORKS, quantise_network, random_network, save_network
+from tests.streamed_networks import NETWORKS, quantise_network, random_network, save_network, silero
 
 
 def compare_calls(compiled: CompiledProject, calls: int, is_float: bool) -> int:
@@ -36,6 +36,13 @@ def compare_calls(compiled: CompiledProject, calls: int, is_float: bool) -> int:
     return sum(np.count_nonzero(array) for array in got)
 
 
+def divide_products(compiled: CompiledProject) -> float:
+    """Products of a call beside the least."""
+    assert compiled.network.streamed is not None
+    stream = compiled.network.streamed.stream
+    return stream.products / stream.least_products
+
+
 @pytest.mark.parametrize("hop", ["", "=8", "=3"])
 @pytest.mark.parametrize("is_float", [True, False])
 @pytest.mark.parametrize("name", NETWORKS)
@@ -44,9 +51,17 @@ def test_calls_give_what_the_lengthened_network_does(tmp_path: Path, name: str, 
     path = path if is_float else quantise_network(path, tmp_path / "q.onnx")
     compiled = deeploy.compile(path, stream=NETWORKS[name][1] + hop, certify=False)
     assert compare_calls(compiled, 16 if hop == "=8" else 40, is_float) > 20
-    assert compiled.network.streamed is not None
-    stream = compiled.network.streamed.stream
-    assert stream.products == stream.least_products
+    assert divide_products(compiled) == 1
+
+
+@pytest.mark.parametrize(("hop", "calls"), [(64, 12), (24, 40), (16, 40)])
+def test_a_voice_detector_streams(tmp_path: Path, hop: int, calls: int) -> None:
+    n = Net()
+    path = quantise_network(n.save(tmp_path / "m.onnx", *silero(n)), tmp_path / "q.onnx")
+    compiled = deeploy.compile(path, stream=f"x0.2={hop}", certify=False)
+    assert divide_products(compiled) == 1
+    assert compiled.network.program.period == 64 // np.gcd(64, hop)
+    assert compare_calls(compiled, calls, False) > 10
 
 
 @pytest.mark.share(0.34)
