@@ -22,15 +22,16 @@ from benchmarks.common import MODELS, ROOT, record, replace_table, table
 from benchmarks.microcontrollers import counted
 from deeploy.backend.project import read_manifest
 from deeploy.execution.runners.runner import write_samples
+from deeploy.execution.simulation.walk import walk_round
 from deeploy.ir.types import DType
 from tests.models import Net
-from tests.streamed_networks import crnn, ecg, matchboxnet, quantise_network, tc_resnet, wake_word
+from tests.streamed_networks import crnn, ecg, matchboxnet, quantise_network, silero, tc_resnet, wake_word
 
 WAKE_WORD = deeploy.AudioFeatures(length=1024, step=512, points=1024, mels=40)  # of MLPerf Tiny: 64 ms of sound every 32
 KEYWORDS = MODELS / "mlperf_tiny" / "kws_int8_qdq_pc" / "network.onnx"
 HEADS = (
     *("network", "window", "hop", "lag", "products of a call", "of the least", "of the window"),
-    *("Siracusa, cycles", "window", "ratio", "Cortex-M4, instructions", "window", "ratio", "RAM, bytes", "of it states", "window"),
+    *("Siracusa, cycles", "window", "ratio", "Cortex-M4, instructions", "window", "ratio", "RAM, bytes", "states", "and at once", "window"),
 )
 
 
@@ -40,9 +41,12 @@ def list_networks(folder: Path) -> dict[str, tuple[Path, str]]:
         "TC-ResNet8": lambda n: tc_resnet(n, 40, 100, (16, 24, 32, 48)),
         "MatchboxNet 3x1x64": lambda n: matchboxnet(n, 64, 128, 64, (13, 15, 17)),
         "ECG, dilated": lambda n: ecg(n, 256, 32, (1, 2, 4, 8)),
+        "TC-ResNet8, each column": lambda n: tc_resnet(n, 40, 100, (16, 24, 32, 48)),
         "CRNN": lambda n: crnn(n, 40, 100, 32, 64),
+        "Voice detector, as Silero's": lambda n: silero(n, 5120, 256, 64, 64),
     }
-    hops = {"TC-ResNet8": 8, "MatchboxNet 3x1x64": 12, "ECG, dilated": 24, "CRNN": 10}
+    hops = {"TC-ResNet8": 8, "MatchboxNet 3x1x64": 12, "ECG, dilated": 24, "TC-ResNet8, each column": 1, "CRNN": 10}
+    hops["Voice detector, as Silero's"] = 512
     found = {"DS-CNN (MLPerf Tiny)": (KEYWORDS, "input_1.1=4")} if KEYWORDS.is_file() else {}
     for name, build in networks.items():
         n, path = Net(), folder / f"{name.replace(' ', '_')}.onnx"
@@ -54,8 +58,8 @@ def list_networks(folder: Path) -> dict[str, tuple[Path, str]]:
     return {**found, "Wake word (MLPerf Tiny)": (words, "x0.2=1"), "Wake word, from sound": (path, f"audio.1={WAKE_WORD.step}")}
 
 
-def count_instructions(compiled: deeploy.Compiled, folder: Path, plugin: Path, calls: int) -> int:
-    """Instructions of the last one of so many inferences in a sequence under QEMU.
+def count_instructions(compiled: deeploy.Compiled, folder: Path, plugin: Path, calls: int, last: int = 1) -> int:
+    """Instructions of an inference in the mean of the ``last`` ones of so many in a sequence under QEMU.
 
     Raises:
         AssertionError: their outputs differ from the interpreter's.
@@ -65,27 +69,28 @@ def count_instructions(compiled: deeploy.Compiled, folder: Path, plugin: Path, c
     samples = [[rng.normal(size=port["shape"]).astype(np.float32) for port in manifest["inputs"]] for _ in range(calls)]
     work, totals = folder / "build" / "count", list[int]()
     work.mkdir(parents=True)
-    for given in (samples, samples[:-1]) if calls > 1 else (samples,):
+    for given in (samples, samples[:-last]) if calls > 1 else (samples,):
         write_samples(work / "inputs.bin", manifest, given)
         totals.append(sum(count for count, _ in counted(folder, plugin, "-DSEQUENCE" if calls > 1 else "")))
         outputs = [y for call in compiled.references(given, calls > 1) for y in zip(call, manifest["outputs"], strict=True)]
         expected = b"".join(np.asarray(y, DType(port["type"]).numpy).tobytes() for y, port in outputs)
         assert (work / "outputs.bin").read_bytes() == expected, folder.name
-    return totals[0] - sum(totals[1:])
+    return round((totals[0] - sum(totals[1:])) / last)
 
 
 def measure_network(name: str, model: Path, stream: str, folder: Path, plugin: Path) -> tuple[str, ...]:
     """A row of the table."""
-    cycles, instructions, arenas, states = list[float](), list[int](), list[int](), 0
-    facts, calls = None, 1
+    cycles, instructions, arenas, states, at_once = list[float](), list[int](), list[int](), 0, 0
+    facts = None
     for kind, given in (("call", stream), ("window", None)):
-        cycles.append(deeploy.compile(model, "siracusa", stream=given, certify=False).cycles or 0)
-        compiled = deeploy.compile(model, "cortex_m4", stream=given, certify=False)
+        cycles.append(walk_round(deeploy.compile(model, "siracusa", stream=given, certify=False).plan)[0])
+        compiled, calls, last = deeploy.compile(model, "cortex_m4", stream=given, certify=False), 1, 1
         if compiled.network.streamed is not None:
             program, facts = compiled.network.program, compiled.network.streamed.stream
             states = sum(program.buffers[state.buffer].bytes for state in program.states)
-            calls = 2 + max(output.delay for output in facts.outputs) // facts.hop
-        instructions.append(count_instructions(compiled, folder / f"{model.stem}_{kind}", plugin, 1 if given is None else calls))
+            at_once, last = compiled.memory["RAM"].lower_bound - states, program.period
+            calls = last + -(-(1 + max(output.delay for output in facts.outputs) // facts.hop) // last) * last
+        instructions.append(count_instructions(compiled, folder / f"{model.stem}_{kind}", plugin, calls, last))
         arenas.append(compiled.memory["RAM"].peak)
     assert facts is not None
     lag = max(output.delay for output in facts.outputs)
@@ -93,7 +98,7 @@ def measure_network(name: str, model: Path, stream: str, folder: Path, plugin: P
     record(**{name: {"cycles": cycles, "instructions": instructions, "arena": arenas, "states": states, "products": facts.products}})
     sizes = (facts.window, facts.hop, lag, facts.products)
     figures = (*(round(c) for c in cycles), f"{cycles[1] / cycles[0]:.1f}", *instructions, f"{instructions[1] / instructions[0]:.1f}")
-    cells = (*sizes, f"{least:.2f}", f"1 / {window:.1f}", *figures, arenas[0], states, arenas[1])
+    cells = (*sizes, f"{least:.2f}", f"1 / {window:.1f}", *figures, arenas[0], states, at_once, arenas[1])
     return (name, *(f"{cell:,}".replace(",", " ") if isinstance(cell, int) else str(cell) for cell in cells))
 
 

@@ -41,6 +41,9 @@ def walk_plan(plan: Plan, past: int | None = None) -> Run:
 
 def walk_round(plan: Plan) -> tuple[float, float]:
     """Cycles and microjoules of an inference in the mean, of a network of which some calls run in every n-th inference alone."""
+    if plan.program.period == 1:
+        run = walk_plan(plan)
+        return run.cycles, run.energy.total
     periods = {call.period for call in plan.program.calls}
     turns = Counter(frozenset(p for p in periods if number % p == 0) for number in range(1, plan.program.period + 1))
     first = {frozenset(p for p in periods if number % p == 0): number for number in range(plan.program.period, 0, -1)}
