@@ -93,7 +93,7 @@ def network_article(entry: Document, timeline: Document | None, explanation: Doc
         _memory_section(entry),
         sections.sizes_section(entry),
     ]
-    parts += [sections.arrangements_section(entry), sections.bounds_section(entry)]
+    parts += [sections.stream_section(entry), sections.arrangements_section(entry), sections.bounds_section(entry)]
     parts += [sections.requantised_section(entry), sections.traffic_section(entry)]
     if timeline is not None:
         together = [[fused_group["first"], fused_group["last"], fused_group["tiles"]] for fused_group in taken_groups(entry)]

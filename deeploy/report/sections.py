@@ -21,7 +21,7 @@ from deeploy.report.markup import (
     tag,
     text,
 )
-from deeploy.report.text import clock_mhz, differing_shares, sizes_of_layers, tell_second
+from deeploy.report.text import clock_mhz, differing_shares, sizes_of_layers, stream_lines, tell_second
 
 SHARES = {"compute": "computing", "overhead": "forks and set-up", "issue": "starting transfers"}
 
@@ -98,6 +98,12 @@ def spent_bar(entry: Document) -> str:
     parts = [(share_class(key), words, entry["shares"][key]) for key, words in share_names(entry).items() if entry["shares"][key] > 0]
     drawn = shares(parts, entry["cycles"], " cycles")
     return section("Where the cycles go", *drawn, note="Waiting counts only what computing does not hide.")
+
+
+def stream_section(entry: Document) -> str:
+    """How a network streams, as the terminal says it."""
+    lines = stream_lines(entry)
+    return section("Stream", *(tag("p", text(line.strip())) for line in lines)) if lines else ""
 
 
 def bounds_section(entry: Document) -> str:

@@ -16,6 +16,7 @@ from deeploy.report.text import (
     of_peak,
     size_lines,
     sizes_of_layers,
+    stream_lines,
     tell_second,
     time_at,
 )
@@ -39,7 +40,7 @@ def report_network(entry: Document, advised: Sequence[Document] | None = None, v
         lines += [*_time_lines(entry, macs, verbose), *lacking, "", *advice.advice_lines(advised, verbose)]
     elif verbose:
         lines += lacking
-    lines += [*size_lines(entry), "", _memory_table(entry), ""]
+    lines += [*size_lines(entry), *stream_lines(entry), "", _memory_table(entry), ""]
     if verbose:
         lines += [*([_path_table(entry), ""] if entry["cycles"] is not None and entry["traffic"] else []), *_draw_arenas(entry), ""]
     lines += [*_layer_rows(entry), *_legend_lines(entry), *(group_lines(entry) if verbose else []), ""]

@@ -102,6 +102,32 @@ def size_lines(manifest: Document) -> list[str]:
     ]
 
 
+def stream_lines(entry: Document) -> list[str]:
+    """How a network streams: hop, states, products, and of outputs and layers when they are new; nothing of one that does not stream."""
+    stream = entry.get("stream")
+    if stream is None:
+        return []
+    states = sum(state["bytes"] for state in entry.get("states", []))
+    counts = Counter(call.get("period", 1) for call in entry["calls"])
+    layers = ", ".join(f"{counts[period]} {_name_turn(period)}" for period in sorted(counts))
+    mean = "" if stream["cycles"] is None or len(counts) < 2 else f"; {format_number(stream['cycles'])} cycles in the mean"
+    products, least, window = (format_number(stream[name]) for name in ("products", "least_products", "window_products"))
+    outputs = []
+    for output in stream["outputs"]:
+        new = "of a window" if output["axis"] is None else f"{output['columns']} columns"
+        outputs.append(f"  {shorten(output['name'])}: {new} {_name_turn(output['calls'])}, {output['delay']} columns of the input late")
+    return [
+        f"stream: {stream['hop']} new columns of {shorten(stream['input'])} in an inference, for a window of {stream['window']}",
+        f"  states {format_number(states)} bytes; products {products} of at least {least}, {window} of the window",
+        f"  layers: {layers}{mean}",
+        *outputs,
+    ]
+
+
+def _name_turn(period: int) -> str:
+    return "in every inference" if period == 1 else f"in one of {period} inferences"
+
+
 def sizes_of_layers(entry: Document) -> list[tuple[str, ...]]:
     """A row of bytes per layer: code, constants, arena and stack; nothing where no cross compiler told."""
     layers = entry.get("sizes", {}).get("layers", [])

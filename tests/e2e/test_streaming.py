@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,10 @@ from deeploy.driver import streams
 from deeploy.driver.project import CompiledProject
 from deeploy.driver.verify import verify_compiled
 from deeploy.errors import UnsupportedError, UsageError
+from deeploy.report.markup import text
+from deeploy.report.sections import stream_section
+from deeploy.report.terminal import report_network
+from deeploy.report.text import stream_lines
 from tests.models import Net, model_of, node, ports
 from tests.streamed_networks import NETWORKS, quantise_network, random_network, save_network, silero
 
@@ -197,3 +202,18 @@ def test_what_needs_the_window_is_said(tmp_path: Path) -> None:
         "stream: each inference takes 2 new columns of x0; columns by which outputs lag: t13_0 6",
         "stream: computed of a window, anew in every inference: node AveragePool_10 (AveragePool), and what follows",
     )
+
+
+def test_reports_say_how_a_network_streams(tmp_path: Path) -> None:
+    path = quantise_network(save_network("tc_resnet", tmp_path / "m.onnx"), tmp_path / "q.onnx")
+    compiled = deeploy.compile(path, "siracusa", stream="x0.2=2", certify=False)
+    entry = json.loads(compiled.files()["deploy.json"])
+    states = sum(compiled.network.program.buffers[state.buffer].bytes for state in compiled.network.program.states)
+    lines = stream_lines(entry)
+    assert lines[0] == "stream: 2 new columns of x0 in an inference, for a window of 32"
+    assert lines[1].startswith(f"  states {states} bytes; products 2 848 of at least 2 848, 45 232 of the window")
+    assert "in every inference, " in lines[2] and f"{entry['stream']['cycles']:,} cycles in the mean".replace(",", " ") in lines[2]
+    assert lines[3] == "  t17_0: of a window in one of 2 inferences, 36 columns of the input late"
+    assert entry["stream"]["cycles"] < entry["cycles"]
+    assert lines[0] in report_network(entry)
+    assert text(lines[3].strip()) in stream_section(entry)
