@@ -171,6 +171,9 @@ ${"        " if is_alone else "    TEAM_"}LAYER(${index}, ${name});
     if (${" || ".join(f"!{owner}_weights" for owner in owners)}) return DEEPLOY_ERROR_NULL;
 #endif
 % endif
+% if dynamic_length and dynamic_length.resumed is not None:
+    if (self->past_rows == ${P}_CONTEXT) self->past_rows = ${dynamic_length.resumed}; /* inferences are counted for ever */
+% endif
 % if dynamic_length:
     if (self->past_rows > ${"0" if dynamic_length.begins else f"{P}_CONTEXT - {P}_ROWS"}) return DEEPLOY_ERROR_CONTEXT;
     self->all_rows = self->past_rows + ${P}_ROWS;

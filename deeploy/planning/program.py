@@ -143,6 +143,11 @@ class DynamicLength:
     position: str | None = None
     begins: bool = False
 
+    @property
+    def resumed(self) -> int | None:
+        """Where positions go on behind the last one, far from the first, of a network that only counts inferences; None of others."""
+        return None if any(state.axis is not None for state in self.states) else self.context // 2
+
 
 @dataclass(frozen=True, eq=False)
 class Program:

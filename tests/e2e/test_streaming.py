@@ -14,6 +14,7 @@ from deeploy.driver import streams
 from deeploy.driver.project import CompiledProject
 from deeploy.driver.verify import verify_compiled
 from deeploy.errors import UnsupportedError, UsageError
+from deeploy.planning.binding import assemble
 from deeploy.report.markup import text
 from deeploy.report.sections import stream_section
 from deeploy.report.terminal import report_network
@@ -217,3 +218,12 @@ def test_reports_say_how_a_network_streams(tmp_path: Path) -> None:
     assert entry["stream"]["cycles"] < entry["cycles"]
     assert lines[0] in report_network(entry)
     assert text(lines[3].strip()) in stream_section(entry)
+
+
+@pytest.mark.parametrize("hop", [1, 2])
+def test_a_stream_has_no_end(tmp_path: Path, hop: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assemble, "MOST_INFERENCES", 14)  # instead of 2**31
+    path = quantise_network(save_network("crnn", tmp_path / "m.onnx"), tmp_path / "q.onnx")
+    compiled = deeploy.compile(path, stream=f"x0.2={hop}")
+    assert streams.count_samples(compiled.network, 1) > 14
+    assert verify_compiled(compiled, path).passed

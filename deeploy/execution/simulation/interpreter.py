@@ -49,6 +49,8 @@ def interpret_program(program: Program, inputs: Sequence[np.ndarray], rows: Stat
 def begin_inference(program: Program, inputs: Sequence[np.ndarray], rows: StateRows) -> dict[str, np.ndarray]:
     """The memory at the beginning of an inference: flat arrays by buffer; as ``interpret_program``."""
     dynamic_length = program.dynamic_length
+    if dynamic_length is not None and dynamic_length.resumed is not None and rows.count == dynamic_length.context:
+        rows.count = dynamic_length.resumed
     if dynamic_length is not None and rows.count + dynamic_length.rows > dynamic_length.context:
         raise UsageError(
             f"position {rows.count}: the states hold at most {dynamic_length.context} rows",

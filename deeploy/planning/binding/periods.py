@@ -33,5 +33,5 @@ def with_periods(program: Program, written: Mapping[str, int]) -> Program:
     )
     program = replace(program, calls=calls, further=further)
     length = program.dynamic_length
-    whole = None if length is None else replace(length, context=length.context // program.period * program.period)
+    whole = None if length is None else replace(length, context=length.context // (2 * program.period) * 2 * program.period)
     return replace(program, dynamic_length=whole)
