@@ -248,6 +248,7 @@ def train_graph(
     accumulate: int = 1,
     recompute: bool = False,
     objective: Literal["cycles", "ram"] = "cycles",
+    activations: Literal["float32", "int8"] = "float32",
     target: str = "generic",
     output: str | Path | None = None,
     inference: str | Path | None = None,
@@ -265,6 +266,7 @@ def train_graph(
         batch: samples of a step, which is the extent of the first axis of all inputs.
         accumulate: steps whose gradients are averaged before weights change.
         recompute: cheap activations are computed again where gradients need them, for less memory.
+        activations: int8: what gradients read of the way there is stored in 8 bits, in the range that it has at run time.
         objective: ram: what lowers the peak of RAM of a plan for the target is computed again.
 
     Raises:
@@ -274,7 +276,7 @@ def train_graph(
     from deeploy.training.step import TrainOptions, make_graphs
 
     with model_file(model, example_inputs) as path:
-        graphs = make_graphs(path, TrainOptions(loss, train, optimizer, batch, accumulate, recompute, objective, target), dims)
+        graphs = make_graphs(path, TrainOptions(loss, train, optimizer, batch, accumulate, recompute, objective, target, activations), dims)
     for place, written in ((output, graphs.step), (inference, graphs.inference)):
         if place is not None:
             Path(place).write_bytes(written.SerializeToString())

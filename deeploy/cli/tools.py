@@ -295,6 +295,9 @@ def train_graph(
     objective: Annotated[
         str, typer.Option("--objective", metavar="cycles|ram", help="ram: compute again what lowers the peak of RAM on the target.")
     ] = "cycles",
+    activations: Annotated[
+        str, typer.Option("--activations", metavar="float32|int8", help="How what gradients read of the way there is stored.")
+    ] = "float32",
     target: Annotated[str, typer.Option("--target", "-t", help="The target that plans of --objective ram are for.")] = "generic",
     inference: Annotated[
         Path | None, typer.Option("--inference", metavar="FILE", help="Also write the model as it reads the weights of the step.")
@@ -306,7 +309,9 @@ def train_graph(
     from deeploy.backend.project import write_file
     from deeploy.training.step import TrainOptions, make_graphs
 
-    graphs = make_graphs(model, TrainOptions(loss, train, optimizer, batch, accumulate, recompute, objective, target), parse_dims(dim))
+    graphs = make_graphs(
+        model, TrainOptions(loss, train, optimizer, batch, accumulate, recompute, objective, target, activations), parse_dims(dim)
+    )
     step = graphs.step
     write_file(output, step.SerializeToString(), "--output")
     if inference is not None:

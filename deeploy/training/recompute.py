@@ -16,30 +16,45 @@ from pathlib import Path
 import onnx
 
 from deeploy.driver.compile import compile_networks, select_target
-from deeploy.frontend.gradients import CHEAP
+from deeploy.frontend.gradients import CHEAP, COMPARING
 from deeploy.ir.nodes import Node, Tensor
+from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
 from deeploy.options import Options
 
+SMALLEST = 64  # elements of what is stored in bytes
 SEGMENTS = (2, 3, 4, 6)  # between cuts
 
 
 class RecomputedTensors:
-    """Tensors as gradients read them: of nodes that are repeated, computed once more from what others leave."""
+    """Tensors as gradients read them: of nodes that are repeated, computed again from what others leave; else kept, perhaps in bytes."""
 
-    def __init__(self, repeated: Collection[Node]) -> None:
+    def __init__(self, repeated: Collection[Node], in_bytes: bool) -> None:
         self.repeated = repeated
+        self.in_bytes = in_bytes
         self.nodes: dict[Node, Node] = {}
+        self.stored: dict[Tensor, Tensor] = {}
 
     def tensor(self, tensor: Tensor) -> Tensor:
         node = tensor.maker
         if node is None or node not in self.repeated:
-            return tensor
+            is_wide = node is not None and tensor.dtype is DType.FLOAT32 and tensor.elements >= SMALLEST
+            return self.store(tensor) if self.in_bytes and is_wide else tensor
         if node not in self.nodes:
             results = [Tensor("", y.shape, y.dtype, label="again") for y in node.outputs]
             inputs = tuple(None if x is None else self.tensor(x) for x in node.inputs)
             self.nodes[node] = replace(node, name="", inputs=inputs, outputs=tuple(results))
         return self.nodes[node].outputs[node.outputs.index(tensor)]
+
+    def store(self, tensor: Tensor) -> Tensor:
+        """A tensor in 8 bits, whose range is that of its elements at run time, in floats again."""
+        if tensor not in self.stored:
+            kinds = ((tensor.shape, DType.UINT8, "bytes"), ((), DType.FLOAT32, "step"), ((), DType.UINT8, "zero point"))
+            results = tuple(Tensor("", shape, dtype, label=label) for shape, dtype, label in kinds)
+            kept, step, zero = Node("", "DynamicQuantizeLinear", (tensor,), results, domain="").outputs
+            centred = kept.cast(tensor.dtype) - zero.cast(tensor.dtype).reshape([1])
+            self.stored[tensor] = centred * step.reshape([1])
+        return self.stored[tensor]
 
     def node(self, node: Node) -> Node:
         """A node whose inputs and results are such tensors."""
@@ -50,6 +65,11 @@ class RecomputedTensors:
 def cheap_nodes(graph: Graph) -> set[Node]:
     """Nodes that take about one operation an element."""
     return {node for node in graph.nodes if node.op in CHEAP}
+
+
+def comparing_nodes(graph: Graph) -> set[Node]:
+    """Nodes whose operands and results are compared, which is only right where one is computed of the other."""
+    return {node for node in graph.nodes if node.op in COMPARING}
 
 
 def list_variants(graph: Graph, moving: AbstractSet[Tensor]) -> Iterator[set[Node]]:

@@ -27,12 +27,13 @@ from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
 from deeploy.training.losses import LOSSES, TrainingLoss
 from deeploy.training.optimizers import OPTIMIZERS, Optimizer, average
-from deeploy.training.recompute import RecomputedTensors, cheap_nodes, least_memory, list_variants
+from deeploy.training.recompute import RecomputedTensors, cheap_nodes, comparing_nodes, least_memory, list_variants
 from deeploy.training.select import LABEL, RESERVED, Selection, select_weights
 from deeploy.training.write import write_step
 
 ONE = constant(np.ones(1, np.float32))
 OBJECTIVES: Mapping[str, bool] = {"cycles": False, "ram": True}  # whether plans are compared
+ACTIVATIONS: Mapping[str, bool] = {"float32": False, "int8": True}  # whether what the way back reads is stored in bytes
 _Choice = TypeVar("_Choice")
 _Differentiated: TypeAlias = tuple[Tensor, Tensor, Mapping[Tensor, Tensor]]  # label, loss, and gradients by weight
 
@@ -50,6 +51,7 @@ class TrainOptions:
         recompute: what is cheap is computed again where gradients need it, instead of being there in between.
         objective: ram: compute again what lowers the peak of RAM of the plan for a target.
         target: that one, by its name; None: the one that options begin with.
+        activations: int8: what gradients read of the way there is stored in 8 bits.
     """
 
     loss: str
@@ -60,6 +62,7 @@ class TrainOptions:
     recompute: bool = False
     objective: str = "cycles"
     target: str | None = None
+    activations: str = "float32"
 
 
 class _StepStates:
@@ -94,10 +97,12 @@ def make_graphs(path: Path, options: TrainOptions, dims: Mapping[str, int] | Non
         raise UsageError("--batch and --accumulate are numbers above 0", "For example: --batch 8 --accumulate 4")
     graph = OPERATORS(import_model(path, dims) if options.batch is None else _import_batch(path, options.batch, dims or {}))
     selection = select_weights(graph, options.train)
-    moving = _learning_tensors(selection)
+    moving, in_bytes = _learning_tensors(selection), _choose(ACTIVATIONS, options.activations, "--activations")
 
     def build(repeated: Collection[Node]) -> TrainedGraphs:
-        return _build_graphs(graph, selection, options, optimizer, _differentiate_loss(selection, loss, moving, repeated))
+        compared = comparing_nodes(selection.graph) if in_bytes else set[Node]()
+        again = RecomputedTensors({*repeated, *compared}, in_bytes)
+        return _build_graphs(graph, selection, options, optimizer, _differentiate_loss(selection, loss, moving, again))
 
     if _choose(OBJECTIVES, options.objective, "--objective"):
         return build(least_memory(list_variants(selection.graph, moving), lambda repeated: build(repeated).step, options.target))
@@ -154,9 +159,7 @@ def _import_batch(path: Path, batch: int, dims: Mapping[str, int]) -> Graph:
         return import_model(other, dims)
 
 
-def _differentiate_loss(
-    selection: Selection, loss: TrainingLoss, moving: AbstractSet[Tensor], repeated: Collection[Node]
-) -> _Differentiated:
+def _differentiate_loss(selection: Selection, loss: TrainingLoss, moving: AbstractSet[Tensor], again: RecomputedTensors) -> _Differentiated:
     """The label, the mean loss of the first output, and the gradient of that for every weight."""
     graph, prediction = selection.graph, selection.graph.outputs[0]
     if (last := prediction.made_by(loss.squashed)) is not None:
@@ -169,7 +172,6 @@ def _differentiate_loss(
     label = Tensor(LABEL, tuple(shape), dtype)
     cost, gradient = loss.of(prediction, label)
     known = {prediction: gradient}
-    again = RecomputedTensors(repeated)
     for node in reversed(graph.nodes):
         results = [known.get(y) for y in node.outputs]
         if moving.isdisjoint(node.operands) or not any(results):

@@ -131,6 +131,23 @@ def test_computing_again_takes_less_memory(tmp_path: Path) -> None:
     assert least <= again < 0.95 * plain
 
 
+@pytest.mark.parametrize("name", ["residual", "wide", "largest", "frozen norm"])
+def test_activations_in_bytes_change_gradients_by_a_hundredth(tmp_path: Path, name: str) -> None:
+    """Of every weight, the length of the difference by that of the gradient, as onnxruntime computes both; C is the interpreter's."""
+    runtime, found = pytest.importorskip("onnxruntime"), list[Arrays]()
+    for activations in ("float32", "int8"):
+        model = build_step(tmp_path, name, activations=activations)
+        feeds, states = values_of(model)
+        session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        given = {key: array if array.dtype == np.int32 else array.astype(np.float32) for key, array in feeds.items()}
+        results = session.run([f"{key}.next" for key in states], {**given, "learning_rate": np.ones(1, np.float32)})
+        found.append({key: array - after for (key, array), after in zip(states.items(), results, strict=True)})
+    errors = {key: np.linalg.norm(found[1][key] - wanted) / np.linalg.norm(wanted) for key, wanted in found[0].items()}
+    assert 0 < max(errors.values()) < 0.02, errors
+    verdict = deeploy.compile(model).verify(samples_of(model), sequence=True)
+    assert verdict.comparisons[0][1].equal == 1
+
+
 def test_checkpoints_of_attention_take_less_memory_and_compute_the_same(tmp_path: Path) -> None:
     n = Net()
     x = n.x(1, 24, 8)
@@ -281,6 +298,7 @@ def test_the_command_writes_a_step(tmp_path: Path) -> None:
     [
         ("Relu", {"loss": "mean"}, "--loss mean is unknown"),
         ("Relu", {"optimizer": "adamw"}, "--optimizer adamw is unknown"),
+        ("Relu", {"activations": "int4"}, "--activations int4 is unknown"),
         ("Relu", {"objective": "flash"}, "--objective flash is unknown"),
         ("Relu", {"train": "last:0"}, "0 is no number above 0"),
         ("Relu", {"train": "MatMul_7"}, "there is no node MatMul_7 with weights"),

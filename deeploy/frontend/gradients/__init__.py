@@ -23,5 +23,17 @@ CHEAP = {
     "LayerNormalization",
     "BatchNormalization",
 }  # about one operation an element
+COMPARING = {"MaxPool", "Max", "Min"}  # whose rules look for the operand that is equal to the result
 
-__all__ = ["CHEAP", "GRADIENTS", "add_gradients", "differentiate_node", "elementwise", "movement", "one_hot", "rows", "windows"]
+__all__ = [
+    "CHEAP",
+    "COMPARING",
+    "GRADIENTS",
+    "add_gradients",
+    "differentiate_node",
+    "elementwise",
+    "movement",
+    "one_hot",
+    "rows",
+    "windows",
+]
