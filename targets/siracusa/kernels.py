@@ -334,7 +334,7 @@ _MATMUL_FLOATS = on_floats(
         needs=(matmul.fuses, "products of floats that are added without having been rounded"),
         source="pulp/pulp_matmul_floats.c",
         struct="matmul",
-        tiling=_MATMUL_ROWS.tiling,
+        tiling=Tiling(whole=("k",)),
     )
 )
 _MATMUL = GENERIC.kernel("matmul_dot").variant(

@@ -113,5 +113,5 @@ def test_what_a_job_stores_itself_has_left_before_the_next_but_one_writes_there(
     kernels = [programmed.kernel for programmed in one.programmed]
     (job,) = (number for number, kernel in enumerate(kernels) if plan.target.engine(kernel.engine).accelerator)
     stored = [stream.moves for stream in one.calls[job].tiling.streams if stream.is_output]
-    assert kernels[job].second is None and stored[0] > 2
+    assert kernels[job].post_processing is None and stored[0] > 2
     prove(found, fuse.place_addresses(fuse.apply_groups(plan, [one], fuser.buffers)))
