@@ -148,14 +148,14 @@ CHANGES: Mapping[str, tuple[Change, ...]] = {
             "time_step + 2 >= 4 && time_step + 2 < 6) body_Conv_t7(self, larger(time_step - 2",
         ),
         Change(
-            "the next job begins before all cores are done", "layer_Conv_t12", r"(second_Conv_t2\([^;]*;\s+)rt_barrier\(\);", _NO_BARRIER
+            "the next job begins before all cores are done", "layer_Conv_t12", r"(outputs_Conv_t2\([^;]*;\s+)rt_barrier\(\);", _NO_BARRIER
         ),
-        Change("pairs of cores complete the same sums", "second_Conv_t2", _PARTS, ".core = rt_core() / 2, .cores = rt_machine.cores / 2"),
-        Change("the last core does nothing of its own", "second_Conv_t2", _PARTS, ".core = rt_core() % 7, .cores = rt_machine.cores - 1"),
-        Change("sums of the other tile are completed", "second_Conv_t7", r"(SUMS_2 \+ \(rt_address\)\()t ", r"\1(1 - t) "),
+        Change("pairs of cores complete the same sums", "outputs_Conv_t2", _PARTS, ".core = rt_core() / 2, .cores = rt_machine.cores / 2"),
+        Change("the last core does nothing of its own", "outputs_Conv_t2", _PARTS, ".core = rt_core() % 7, .cores = rt_machine.cores - 1"),
+        Change("sums of the other tile are completed", "outputs_Conv_t7", r"(SUMS_2 \+ \(rt_address\)\()t ", r"\1(1 - t) "),
         Change("all jobs write one window", "body_Conv_t7", r"(SUMS_2 \+ \(rt_address\)\()t ", r"\g<1>0 "),
         Change("a job computes a row of the next one", "body_Conv_t2", r"\.height = n_oh", ".height = n_oh + (t == 1)"),
-        Change("cores complete a row less", "second_Conv_t7", r"(\.extent = \{1, n_oh)", r"\1 - (t == 1)"),
+        Change("cores complete a row less", "outputs_Conv_t7", r"(\.extent = \{1, n_oh)", r"\1 - (t == 1)"),
         Change(
             "cores copy a row of the next core too", "body_copy_of_t4_transpose_dense", r"1, part_d1_n, 5", "1, part_d1_n + (t == 0), 5"
         ),
