@@ -46,6 +46,7 @@ class ConvTranspose(OpRun):
 
     def _run(self, x: np.ndarray, w: np.ndarray, bias: np.ndarray | None = None, **attrs: Any) -> tuple[np.ndarray]:
         strides, dilations, pads, more, group = (attrs[name] for name in ("strides", "dilations", "pads", "output_padding", "group"))
+        dilations = dilations or [1] * (x.ndim - 2)
         kernel, count, axes = w.shape[2:], x.shape[2:], range(x.ndim - 2)
         spans = [(count[i] - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 + more[i] for i in axes]
         y = np.zeros((len(x), group, w.shape[1], *spans))
