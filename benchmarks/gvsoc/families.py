@@ -299,6 +299,7 @@ def float_forms(shapes: Sequence[Any], make: Callable[[Any, cases.Form], Case]) 
 TRAINED = (
     *((1, 64, 64, 32, ""), (1, 48, 48, 40, "a"), (1, 40, 32, 64, "b"), (4, 17, 32, 17, "b"), (2, 16, 48, 24, ""), (1, 32, 1, 64, "a")),
     *((1, 1, 128, 48, ""), (1, 1, 64, 10, "b"), (1, 2, 96, 56, ""), (1, 3, 48, 28, "b"), (1, 128, 10, 1, "a"), (1, 64, 33, 3, "")),
+    (1, 1, 320, 12, ""),
     *((1, 9, 21, 40, ""), (3, 13, 20, 11, "a"), (16, 4, 65, 4, "b"), (1, 8, 256, 8, ""), (8, 24, 8, 24, "a"), (1, 5, 40, 70, "b")),
 )
 
@@ -308,6 +309,11 @@ def _trained(shape: tuple[int, int, int, int, str], form: cases.Form) -> Case:
     turned = case.operands["a"].swapaxes(-1, -2) if "a" in shape[4] else case.operands["a"]
     operands = {**case.operands, "a": np.ascontiguousarray(turned)}
     return replace(case, operands=operands, attrs={**case.attrs, "trans_a": "a" in shape[4], "multiply_add": True})
+
+
+def _fused_conv(shape: tuple[Any, ...], form: cases.Form) -> Case:
+    case = _conv(shape, form)
+    return replace(case, attrs={**case.attrs, "multiply_add": True})
 
 
 def halves(forms: Mapping[str, Sequence[Case]], dtype: DType = DType.FLOAT16) -> dict[str, list[Case]]:
@@ -362,7 +368,8 @@ COLUMNS = ("oh/2 k/4", "oh/2 k", "k/4", "oh ow k<4")
 ALL = "b0 b1 b2"  # batches
 BATCHED = tuple(f"{ALL} {term}".strip() for term in ("", "n/4", "m/4 n/4 k", "m/2 n/4 k", "m/2 n/4", "n/4 k", "n<4 k", "m n<4 k", "m n<4"))
 SUMMED = (f"{ALL} m", f"{ALL} m k/4", f"{ALL} n")
-IN_SQUARES = tuple(f"{ALL} {term}".strip() for term in ("", "m/4 n/4 k", "m/4 n/4", "m<4 n k", "m n<4 k"))
+IN_SQUARES = tuple(f"{ALL} {term}".strip() for term in ("", "m/4 n/4 k", "m/4 n/4", "m<4 n/4 k", "m n<4 k"))
+SQUARE_WINDOWS = ("oh ow k/4 fh fw c", "oh ow/4 k/4 fh", "oh ow k/4", "oh fh fw c k/4", "oh", "oh ow k<4 fh fw c")
 IN_PLACE = (f"{ALL} m<3 n/4 k", f"{ALL} m<3 n/4")  # few rows, for which columns are not turned
 
 
@@ -441,6 +448,7 @@ PORTABLE = (
     Family("conv2d_dot", _bordered(_conv, DEEP), POSITIONS),
     Family("conv2d", _bordered(_conv, [*THIN, *DEEP[:3:2]]), BY_BLOCK),
     Family("conv2d f32", float_forms(FILTERED, _conv), BY_BLOCK),
+    Family("pulp_conv2d_floats", float_forms(FILTERED, _fused_conv), SQUARE_WINDOWS),
     Family("conv2d_dot_grouped", _bordered(_grouped, LONG_GROUPS), POSITIONS),
     Family("conv2d_grouped", _bordered(_conv, [*THIN, *DEEP[:3:2]]), BY_BLOCK),
     Family("conv2d_grouped grouped", _bordered(_grouped, GROUPED), POSITIONS),

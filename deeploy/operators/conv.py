@@ -20,8 +20,8 @@ from deeploy.ir.nest import Map, Nest, encoded, parallel, reduction
 from deeploy.ir.nodes import Attributes, Node
 from deeploy.ir.types import Array
 from deeploy.operators.accumulate import INTEGER_STAGES, Ends, products, stored_whole, sums, values
-from deeploy.operators.draws import OUTPUTS, WIDE, ZERO_POINTS, sliding
-from deeploy.operators.matmul import exact_product
+from deeploy.operators.draws import FLAG, OUTPUTS, WIDE, ZERO_POINTS, sliding
+from deeploy.operators.matmul import ROUNDED, exact_product, fuses, multiply_add
 
 Weights = Callable[[Expr, Expr, Expr, Expr], Map]  # (output channel, input channel of its group, fh, fw) -> stored axes
 
@@ -152,11 +152,12 @@ def is_depthwise_multiplied(node: Node) -> bool:
     return g.groups > 1 and g.channels == 1
 
 
-def add_products(acc: Array, x: Array, w: Array) -> None:
+def add_products(acc: Array, x: Array, w: Array, is_fused: bool = False) -> None:
     """acc[P,G,K] += x[P,G,C] w[G,C,K] for every group; integers exactly, floats channel by channel in float32."""
     if x.dtype.kind == "f" or x.shape[2] == 1:
         for c in range(x.shape[2]):
-            acc += x[:, :, c, None].astype(acc.dtype) * w[None, :, c, :].astype(acc.dtype)
+            seen, weights = x[:, :, c, None].astype(acc.dtype), w[None, :, c, :].astype(acc.dtype)
+            acc[:] = multiply_add(seen, weights, acc) if is_fused else acc + seen * weights
     else:
         acc += exact_product(x.transpose(1, 0, 2), w).transpose(1, 0, 2)
 
@@ -169,7 +170,7 @@ def reference(node: Node, x: Array, w: Array) -> Array:
     """acc[n,oh,ow,k] = sum over the taps of x * w; x reads ``zero_point`` outside its borders.
 
     x[N,H,W,C], w[K,C/g,FH,FW]; strides(2), dilations(2), pads (top, left, bottom, right), group, zero_point. The term -zero_point * sum(w)
-    is part of the epilogue's constants.
+    is part of the epilogue's constants. multiply_add: each product of floats is added without having been rounded.
     """
     g = window(node, w.shape)
     filters = w.reshape(g.groups, g.filters, g.channels, g.height, g.width).transpose(3, 4, 0, 2, 1)
@@ -177,7 +178,7 @@ def reference(node: Node, x: Array, w: Array) -> Array:
     outputs = seen[0][2].shape[:3]
     acc = np.zeros((math.prod(outputs), g.groups, g.filters), np.float32 if x.dtype.kind == "f" else np.int64)
     for fh, fw, tap in seen:
-        add_products(acc, tap.reshape(-1, g.groups, g.channels), filters[fh, fw])
+        add_products(acc, tap.reshape(-1, g.groups, g.channels), filters[fh, fw], fuses(node))
     return acc.reshape(*outputs, g.groups * g.filters)
 
 
@@ -236,7 +237,7 @@ def _draw_node(rng: Random) -> Sample:
     groups, channels, filters = map(rng.choice, rng.choice(_DRAWN))
     attrs, size, extents = sliding(rng, (1, 2, 3) if channels > max(WIDE) else OUTPUTS, 1)
     shapes = {"x": (rng.choice((1, 1, 2)), *extents, groups * channels), "w": (groups * filters, channels, *size)}
-    return Sample(shapes, {**attrs, "group": groups, "zero_point": rng.choice(ZERO_POINTS)})
+    return Sample(shapes, {**attrs, "group": groups, "zero_point": rng.choice(ZERO_POINTS), "multiply_add": rng.choice(FLAG)})
 
 
 def _draw_transposed(rng: Random) -> Sample:
@@ -245,6 +246,11 @@ def _draw_transposed(rng: Random) -> Sample:
     shapes = {"x": (batch, *extents, groups * channels), "w": (groups * channels, filters, *size)}
     padding = tuple(map(rng.randrange, attrs["strides"]))
     return Sample(shapes, {**attrs, "group": groups, "zero_point": rng.choice(ZERO_POINTS), "output_padding": padding})
+
+
+def accepts(node: Node) -> str | None:
+    """An accumulator that can be stored, of products that are rounded before they are added."""
+    return ROUNDED if fuses(node) else stored_whole(node)
 
 
 _USUAL = Row(
@@ -259,7 +265,7 @@ CONV = Operator(
     ("x", "w"),
     nest(lambda k, c, fh, fw: Map(k, c, fh, fw)),
     reference,
-    usual={**_USUAL, "tiling": Tiling(whole=("c", "fh", "fw"))},
+    usual={**_USUAL, "accepts": accepts, "tiling": Tiling(whole=("c", "fh", "fw"))},
     share=_share_groups,
     bounds=_bound_accumulators,
     is_product=True,

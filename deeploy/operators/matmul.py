@@ -17,6 +17,7 @@ from deeploy.operators.draws import FLAG, WIDE, ZERO_POINTS, sample
 from deeploy.operators.elementwise import wide
 
 BATCH_AXES = 4  # of the portable kernel
+ROUNDED = "products of floats that are rounded before they are added"  # what a kernel may need
 RUN = 16  # float products that are added up before they enter the accumulator
 
 
@@ -55,7 +56,7 @@ COLUMNS_LAST = Stored(nest=nest("columns"), constants=("b",), layouts=_stored(Fa
 
 def accepts(node: Node) -> str | None:
     """An accumulator that can be stored, and the portable kernel's limits on ranks."""
-    return "products that are rounded before they are added" if fuses(node) else accepts_fused(node)
+    return ROUNDED if fuses(node) else accepts_fused(node)
 
 
 def accepts_fused(node: Node) -> str | None:

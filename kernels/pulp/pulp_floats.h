@@ -9,6 +9,7 @@
 
 #include <math.h>
 
+#include "../portable/epilogue.h"
 #include "xpulp.h"
 
 enum { SIDE = 4, BLOCK = SIDE * SIDE };
@@ -46,6 +47,11 @@ struct factors {
            "_step]\n"                                                                                         \
            "add %[" p "2], %[" p "2], %[" p "_step]\nadd %[" p "3], %[" p "3], %[" p "_step]\n")
 
+static inline void clear_block(float *sums) {
+    XP_BLOCK(SUMS(ZERO) : : [sums] "r"(sums) : "memory"); /* where compilers would call memset */
+    for (int i = 0; i < BLOCK && !XPULP_FLOATS; i++) sums[i] = 0;
+}
+
 #define FIRST(each) each("fs0", "fs1", "fs2", "fs3", "0")
 #define ALL_SUMS(each) EITHER("%[single]", FIRST(each), SUMS(each))
 
@@ -57,8 +63,7 @@ FOLDED void add_block(float *sums, const struct factors *f, int depth, int run, 
     const float *a0 = f->a, *a1 = a0 + (f->rows > 1) * f->a_row, *a2 = a1 + (f->rows > 2) * f->a_row;
     const float *b0 = f->b, *b1 = b0 + (f->columns > 1) * f->b_column, *b2 = b1 + (f->columns > 2) * f->b_column;
     const float *a3 = a2 + (f->rows > 3) * f->a_row, *b3 = b2 + (f->columns > 3) * f->b_column;
-    XP_BLOCK(IF("%[run]", ALL_SUMS(ZERO)) : : [sums] "r"(sums), [run] "i"(run), [single] "i"(is_single) : "memory");
-    for (int i = 0; i < BLOCK && run && !XPULP_FLOATS; i++) sums[i] = 0;
+    if (run) clear_block(sums);
     for (int left = depth, count; left > 0; left -= count) {
         count = run && left > run ? run : left;
         XP_BLOCK(BEGIN EITHER("%[run]", ALL_SUMS(CLEAR), ALL_SUMS(RESUME))
@@ -88,6 +93,25 @@ FOLDED void add_block(float *sums, const struct factors *f, int depth, int run, 
         a0 += a_move, a1 += a_move, a2 += a_move, a3 += a_move;
         b0 += b_move, b1 += b_move, b2 += b_move, b3 += b_move;
     }
+}
+
+static inline float finished(float sum, const struct epilogue *e, int channel) {
+    if (HAS_BIAS) sum += ((const float *)e->bias)[e->bias_step * channel];
+    if (HAS_CLAMP) sum = sum < e->low_f ? e->low_f : sum, sum = sum > e->high_f ? e->high_f : sum;
+    return sum;
+}
+
+/* Up to four sums of a row, which lie `next` apart in y; their channels are `step` apart. */
+static inline void store(const struct epilogue *e, const float *sums, float *y, int next, int channel, int step,
+                         int count) {
+    if (count == SIDE) {
+        y[0] = finished(sums[0], e, channel);
+        y[next] = finished(sums[1], e, channel + step);
+        y[2 * next] = finished(sums[2], e, channel + 2 * step);
+        y[3 * next] = finished(sums[3], e, channel + 3 * step);
+        return;
+    }
+    for (int c = 0; c < count; c++) y[c * next] = finished(sums[c], e, channel + c * step);
 }
 
 #endif

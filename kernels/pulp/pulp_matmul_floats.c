@@ -19,25 +19,6 @@ struct float_product {
     const struct epilogue *epilogue;
 };
 
-static inline float finished(float sum, const struct epilogue *e, int channel) {
-    if (HAS_BIAS) sum += ((const float *)e->bias)[e->bias_step * channel];
-    if (HAS_CLAMP) sum = sum < e->low_f ? e->low_f : sum, sum = sum > e->high_f ? e->high_f : sum;
-    return sum;
-}
-
-/* Sums of a row. */
-static inline void store(const struct float_product *p, const float *sums, float *y, int channel, int count) {
-    const int column = p->y_column, step = p->column_channel;
-    if (count == SIDE) {
-        y[0] = finished(sums[0], p->epilogue, channel);
-        y[column] = finished(sums[1], p->epilogue, channel + step);
-        y[2 * column] = finished(sums[2], p->epilogue, channel + 2 * step);
-        y[3 * column] = finished(sums[3], p->epilogue, channel + 3 * step);
-        return;
-    }
-    for (int c = 0; c < count; c++) y[c * column] = finished(sums[c], p->epilogue, channel + c * step);
-}
-
 /* Four rows, or one. Constants choose instructions. */
 FOLDED void blocks(const struct float_product *p, int row, int is_single, int is_a_dense, int is_b_dense) {
     struct factors f = p->factors;
@@ -49,7 +30,8 @@ FOLDED void blocks(const struct float_product *p, int row, int is_single, int is
         add_block(sums, &f, p->depth, RUN, is_single, is_a_dense, is_b_dense);
         for (int r = 0; r < (is_single ? 1 : f.rows); r++) {
             const int channel = (row + r) * p->row_channel + column * p->column_channel;
-            store(p, sums + SIDE * r, p->y + (row + r) * p->y_row + column * p->y_column, channel, f.columns);
+            float *const y = p->y + (row + r) * p->y_row + column * p->y_column;
+            store(p->epilogue, sums + SIDE * r, y, p->y_column, channel, p->column_channel, f.columns);
         }
     }
 }

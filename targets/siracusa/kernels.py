@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from deeploy.operators import conv, matmul
-from deeploy.operators.accumulate import on_floats
 from deeploy.target import BYTES, SUMS, Count, DType, Kernel, Layout, Need, Node, Sample, Scratch, Tiling, accumulated, load, types, variant
 
 from . import forms
@@ -327,16 +326,6 @@ def _with_zeros(kernel: Kernel, is_transposed: bool) -> Kernel:
     )
 
 
-_MATMUL_FLOATS = on_floats(
-    _MATMUL_ANY.variant(
-        "pulp_matmul_floats",
-        accepts=matmul.accepts_fused,
-        needs=(matmul.fuses, "products of floats that are added without having been rounded"),
-        source="pulp/pulp_matmul_floats.c",
-        struct="matmul",
-        tiling=Tiling(whole=("k",)),
-    )
-)
 _MATMUL = GENERIC.kernel("matmul_dot").variant(
     "pulp_matmul",
     (_no_zero_points, "zero points that are constants of the epilogue"),
@@ -492,7 +481,6 @@ PRODUCTS: tuple[Kernel, ...] = (
     _with_zeros(_MATMUL_ROWS, True),
     _with_zeros(_MATMUL_COLUMNS, False),
     _MATMUL_SUMS,
-    _MATMUL_FLOATS,
     _POINTWISE_SUMS,
     _CONVOLUTION_SUMS,
     *_OFFERED,

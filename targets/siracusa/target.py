@@ -20,6 +20,7 @@ from deeploy.target import (
 )
 
 from .element_kernels import KERNELS as ELEMENTS
+from .float_kernels import KERNELS as FLOATS
 from .kernels import CORES, GENERIC, PRODUCTS
 from .npu_kernels import KERNELS as NPU
 from .recurrent_kernels import KERNELS as RECURRENT
@@ -74,7 +75,7 @@ TARGET = Target(
     ),
     timing=load_timing(*(HERE / f"{part}timing.toml" for part in ("", "npu_", "gathered_", "link_"))),
     default_memory="L2",
-    kernels=(*PRODUCTS, *ELEMENTS, *RECURRENT, *PORTABLE, *IN_FLOATS, *NPU, *link.kernels("link")),
+    kernels=(*PRODUCTS, *FLOATS, *ELEMENTS, *RECURRENT, *PORTABLE, *IN_FLOATS, *NPU, *link.kernels("link")),
     passes=passes(has_near_memory=True, has_multiply_add=True),
     kernel_folders=(resource("kernels"),),
     template_folders=(HERE / "templates", resource("templates")),

@@ -34,7 +34,7 @@ def passes(has_near_memory: bool = False, has_multiply_add: bool = False) -> tup
 
     Args:
         has_near_memory: engines work in a memory of their own, which inputs of the network are fetched into.
-        has_multiply_add: kernels multiply matrices of floats by instructions that add products without having rounded them.
+        has_multiply_add: kernels multiply floats by instructions that add products without having rounded them.
     """
     spelling = (qonnx.PASS, contractions.PASS, resize.PASS, decompose.PASS, contractions.VOLUMES, recognise.PASS)
     return (

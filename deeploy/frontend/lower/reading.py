@@ -83,11 +83,15 @@ def copy_input(m: Match) -> Result:
 STAGING = Pass("staging", (copy_input,))
 
 
-@lowered("MatMul")
+@lowered("MatMul", "Conv")
 def multiplied(m: Match) -> Result:
-    """Products of floats that a target adds by instructions that round once; weights in 16 bits stay in kernels that read them."""
+    """Products of floats, and dense convolutions by constants, that a target adds by instructions that round once.
+
+    Weights in 16 bits stay in kernels that read them.
+    """
     require(m.y.dtype.is_float, not m.attrs.get("multiply_add"), not any(tensor.narrow for tensor in m.inputs))
-    return m.replace("MatMul", *m.inputs, **{**m.attrs, "multiply_add": True})
+    require(m.op == "MatMul" or (m.attrs["group"] == 1 and m.inputs[1].data is not None))
+    return m.replace(m.op, *m.inputs, **{**m.attrs, "multiply_add": True})
 
 
 MULTIPLY_ADD = Pass("multiply-add", (multiplied,))

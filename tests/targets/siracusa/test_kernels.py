@@ -175,6 +175,17 @@ def test_conv(name: str, x: str) -> None:
     harness.check(kernel(chosen), given, x, attrs, strided=name in ("3x3", "pointwise strided"))
 
 
+@pytest.mark.parametrize("name", [name for name, geometry in GEOMETRIES.items() if geometry[-1] == 1])
+def test_conv_of_floats(name: str) -> None:
+    """Blocks of positions, single ones at borders, and few filters, bit for bit."""
+    shape, filters, taps, strides, dilations, pads, group = GEOMETRIES[name]
+    rng = np.random.default_rng(len(name))
+    given = {"x": draw(rng, "f32", *shape), "w": draw(rng, "f32", filters, shape[3], *taps), "bias": draw(rng, "f32", filters)}
+    attrs = {"strides": strides, "dilations": dilations, "pads": pads, "group": group, "zero_point": 0, "multiply_add": True}
+    form = staged(attrs, "bias", "clamp", low=0.0, high=np.inf)
+    harness.check(kernel("pulp_conv2d_floats"), given, "f32", form, strided=name in ("3x3", "pointwise strided"), rtol=0, atol=0)
+
+
 # x shape, strides, pads
 DEPTHWISE: dict[str, tuple[Any, ...]] = {
     "stride 1": ((1, 7, 6, 8), (1, 1), (1, 1, 1, 1)),

@@ -1,0 +1,31 @@
+"""Kernels of the cluster that multiply floats in blocks of registers, and round once for a product and its sum."""
+
+from __future__ import annotations
+
+from deeploy.operators import conv, matmul
+from deeploy.operators.accumulate import on_floats, stored_whole
+from deeploy.target import FLOAT, Kernel, Tiling
+
+from .kernels import GENERIC
+
+UNROUNDED = "products of floats that are added without having been rounded"
+
+KERNELS: tuple[Kernel, ...] = (
+    on_floats(GENERIC.kernel("matmul_any")).variant(
+        "pulp_matmul_floats",
+        accepts=matmul.accepts_fused,
+        needs=(matmul.fuses, UNROUNDED),
+        source="pulp/pulp_matmul_floats.c",
+        struct="matmul",
+        tiling=Tiling(whole=("k",)),
+    ),
+    on_floats(GENERIC.kernel("conv2d")).variant(
+        "pulp_conv2d_floats",
+        accepts=stored_whole,
+        needs=(lambda node: matmul.fuses(node) and conv.is_dense(node), UNROUNDED),
+        source="pulp/pulp_conv2d_floats.c",
+        types={"w": FLOAT},
+        struct="conv2d",
+        tiling=Tiling(whole=("c", "fh", "fw")),
+    ),
+)
