@@ -2,21 +2,22 @@
 #ifndef DEEPLOY_BLOCK_H
 #define DEEPLOY_BLOCK_H
 
+/* Accumulators of a block that registers of cores without vectors hold; sums of a block that Eva follows one by one: of
+ * floats none, which cannot overflow. */
+#ifdef ACC_IS_FLOAT
+#define IN_REGISTERS 16
+#define EXACT 0
+#else
+#define IN_REGISTERS 8
+#define EXACT LANES
+#endif
+
 /* The widest block; its accumulators are a local array. Where no vectors hold them, it is as many as registers hold,
  * and stacks are short. */
 #if !defined(__riscv) || defined(__riscv_vector)
 #define LANES 64
-#elif defined(ACC_IS_FLOAT)
-#define LANES 16
 #else
-#define LANES 8
-#endif
-
-/* Sums of a block that Eva follows one by one: of floats none, which cannot overflow. */
-#ifdef ACC_IS_FLOAT
-#define EXACT 0
-#else
-#define EXACT LANES
+#define LANES IN_REGISTERS
 #endif
 
 /* Width of the block that begins at channel *first of `channels`: LANES, 32, 16 or 8. The last block may begin earlier,
