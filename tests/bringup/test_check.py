@@ -42,7 +42,7 @@ MISTAKES = {
     "a wrong loop": ("kernels/own/own_matmul.c", "i < k->depth", "i < k->depth - 1", "own_matmul", "whole", "instead of"),
     "a row too many": ("kernels/own/own_matmul.c", "m < k->rows", "m <= k->rows", "own_matmul", "whole", "own_matmul.c:"),
     "a division by zero": ("kernels/own/own_add.c", "at = i", "at = 1 / (k->rows - k->rows) + i", "own_add", "whole", "division by zero"),
-    "a type that is too small": ("kernels/own/own_matmul.c", "ACC_T sum", "int8_t sum", "own_matmul", "whole", "instead of"),
+    "a type that is too small": ("kernels/own/own_matmul.c", "ACC_T sum", "int8_t sum", "own_matmul", "compile", "may change value"),
     "C that does not compile": ("kernels/own/own_clip.c", "k->count", "k->number", "own_clip", "compile", "own/own_clip.c:4"),
     "a field that is not there": ("templates/own_clip.mako", ".count =", ".number =", "own_clip", "compile", "number"),
     "a template that names nothing": ("templates/own_clip.mako", "attrs, y", "attrs, z", "own_clip", "own_clip.mako", "z"),
