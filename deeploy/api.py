@@ -115,8 +115,9 @@ class Answers(Project):
     @property
     def energy(self) -> Mapping[str, float] | None:
         """Predicted microjoules of an inference of the first network, by part; None where the target has no energies."""
-        energy: Mapping[str, float] = self.report().get("energy") or {}
-        return energy or None
+        report = self.report()
+        energy: Mapping[str, float] = report.get("energy") or {}
+        return energy if report.get("energy_uj") is not None else None
 
     @property
     def layers(self) -> Sequence[Document]:
@@ -217,6 +218,7 @@ def quantize(
     dims: Mapping[str, int] | None = None,
     pins: Mapping[str, PinnedValue] | None = None,
     stream: str | None = None,
+    at_least: float | None = None,
 ) -> onnx.ModelProto:
     """Quantise a float model with onnxruntime and return it in int8; with ``output``, it is written there as well.
 
@@ -224,16 +226,18 @@ def quantize(
         calibration: representative inputs, by name: samples stacked on the first axis or on a new one before it.
         form: bits, symmetry and granularity of the scales; nodes that stay in float.
         stream: ``INPUT.AXIS`` that will never end, where samples are consecutive windows of a recording (docs/streams.md).
+        at_least: decibel of signal to noise that every output keeps; with less, nothing is written.
 
     Raises:
         UsageError: onnxruntime is missing, or files, samples or names do not fit.
         ModelError, UnsupportedError: the model cannot be read or quantised.
+        AccuracyError: an output keeps less than ``at_least``.
     """
     from deeploy.quantization.static import quantize_model as quantised
 
     with model_file(model, example_inputs) as source, npz_file(calibration) as samples, tempfile.TemporaryDirectory() as scratch:
         path = Path(output) if output is not None else Path(scratch) / "int8.onnx"
-        quantised(source, samples, path, form, dims, pins, stream=stream)
+        quantised(source, samples, path, form, dims, pins, stream=stream, at_least=at_least)
         return onnx.load(path)
 
 
@@ -338,7 +342,11 @@ def verify(
         raise UsageError(
             "which model is compared is not known", "Name it: verify(compiled, model=...). Several networks are compared one by one."
         )
-    with model_file(model, examples) as path, npz_file(inputs or {}) as given, npz_file(expect or {}) as golden:
+    with (
+        model_file(model, examples) as path,
+        npz_file({} if inputs is None else inputs) as given,
+        npz_file({} if expect is None else expect) as golden,
+    ):
         wanted = (given if inputs is not None else None), (golden if expect is not None else None)
         exact = compiled.exact if isinstance(compiled, Answers) else "tflite"
         return compared(compiled, path, *wanted, tolerance, False, sanitize, sequence, exact=exact)
@@ -365,7 +373,7 @@ def evaluate(
     Raises:
         UsageError, UnsupportedError: arrays do not fit, there is no such metric, or onnxruntime cannot run a model.
     """
-    wanted = {"labels": labels} if isinstance(labels, np.ndarray) else labels
+    wanted = labels if isinstance(labels, str | Path | Mapping) else {"labels": np.asarray(labels)}
     with tempfile.TemporaryDirectory() as scratch, npz_file(inputs) as given, npz_file(wanted) as told:
         if isinstance(project, Project):
             project.write(Path(scratch) / "project")

@@ -143,6 +143,7 @@ def test_samples_lie_on_a_new_axis_or_on_the_first_one(tmp_path: Path) -> None:
 def test_outputs_have_names_and_samples_may_be_stacked(compiled_difference: deeploy.Compiled) -> None:
     one = compiled_difference.run({"a": A, "b": B})
     assert one.names == ("y",) and np.array_equal(one["y"], A - B) and np.array_equal(one[0], A - B)
+    assert [name for name, _ in one.items()] == ["y"] == list(dict(one))
     many = compiled_difference.run({"a": np.stack([A, B, A]), "b": np.stack([B, A, A])})
     assert np.array_equal(many["y"], np.stack([A - B, B - A, A - A]))
     with pytest.raises(KeyError, match="'z' is none of the outputs 'y'"):
@@ -178,3 +179,10 @@ def test_the_first_error_of_another_library_is_told_without_its_colours() -> Non
         except ValueError as error:
             raise RuntimeError("step 1/3 failed. Next steps:") from error
     assert describe_cause(raised.value) == "the tensor has 2 channels" and describe_cause(KeyError()) == "KeyError"
+
+
+def test_arrays_without_names_are_refused_and_labels_may_be_a_list(compiled_difference: deeploy.Compiled) -> None:
+    with pytest.raises(UsageError, match="arrays are given by name"):
+        compiled_difference.verify(A)  # type: ignore[arg-type]
+    stacks = {"a": np.stack([A, B]), "b": np.stack([B, A])}
+    assert compiled_difference.evaluate(stacks, np.zeros((2, 2, 3)).tolist(), "mse").values  # type: ignore[arg-type]

@@ -211,6 +211,7 @@ NAMED = {
     "more (--memory RAM=5760), beside": 'more (memory={"RAM": 5760}), beside',
     "--no-fusion: one flat memory": "fusion=False: one flat memory",
     "--dim batch=VALUE": 'dims={"batch": VALUE}',
+    "Pin them: --dim batch=1 --dim 'my width=VALUE'": 'Pin them: dims={"batch": 1, "my width": VALUE}',
     "Did you mean --requantise engine?": 'Did you mean requantise="engine"?',
     "--metric mse: of numbers": "metric=mse: of numbers",
     "Leave --on out": "Leave --on out",

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 WITHOUT_SOURCE = {"docs", "e2e", "hal", "random", "replay", "targets"}  # tests that concern no single package
-WITHOUT_TESTS = {"cli", "frontend/streaming", "generation", "options"}  # packages that tests/test_*.py and tests/e2e run
+WITHOUT_TESTS = {"cli", "generation", "options"}  # packages that tests/test_*.py and tests/e2e run
 
 
 def test_folders_of_tests_are_those_of_the_compiler() -> None:

@@ -60,7 +60,8 @@ def _export_module(model: Module, example_inputs: Sequence[object] | None, path:
     was_training = model.training
     try:
         model.train(False)
-        torch.onnx.export(model, tuple(example_inputs), str(path), verbose=False)
+        given = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)  # one that is not in a tuple
+        torch.onnx.export(model, given, str(path), verbose=False)
     except ImportError as error:
         raise UsageError(f"PyTorch's exporter needs {error.name}", "pip install torch onnxscript") from error
     except Exception as error:
@@ -78,5 +79,7 @@ def npz_file(arrays: Arrays) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "arrays.npz"
+        if not isinstance(arrays, Mapping):
+            raise UsageError("arrays are given by name", 'Pass a dictionary, {"NAME": array}, or the path of an npz file.')
         np.savez(path, allow_pickle=False, **arrays)
         yield path

@@ -29,6 +29,10 @@ class Outputs(list[np.ndarray]):
         """The names of the outputs."""
         return self.names
 
+    def items(self) -> list[tuple[str, np.ndarray]]:
+        """The outputs with their names."""
+        return list(zip(self.names, self, strict=True))
+
     def __getitem__(self, place: Any) -> Any:
         if not isinstance(place, str):
             return super().__getitem__(place)

@@ -131,8 +131,8 @@ def _pick_arrays(path: Path, arrays: Mapping[str, Header], wanted: Sequence[Expe
     empty = {w.name for w in wanted if 0 in w.shape}
     if all(w.name in arrays or w.name in empty for w in wanted) and any(w.name in arrays for w in wanted):
         return [w.name if w.name in arrays else None for w in wanted], []
-    values = list(arrays)
-    if wanted and kind == "input" and not _only_count(values):  # golden outputs are often named after something else
+    values, is_named = list(arrays), any(w.name in arrays for w in wanted)
+    if wanted and (kind == "input" or is_named) and not _only_count(values):  # golden outputs are often named after something else
         raise UsageError(
             f"{shorten(path.name)} holds the arrays {_list_names(values)}; the {kind}s are {_list_names([w.name for w in wanted])}",
             f"Name the arrays as the {kind}s are named, or store all of them without names: numpy.savez(path, first, second).",
@@ -146,8 +146,11 @@ def _pick_arrays(path: Path, arrays: Mapping[str, Header], wanted: Sequence[Expe
             f"Store one array for each of: {_list_names([w.name for w in wanted])}.",
         )
     surplus = len(values) - len(wanted)
-    note = f"{shorten(path.name)}: the last {surplus} array(s) are not {kind}s and are ignored"
-    return [*values[: len(wanted)]], [note] if surplus else []
+    notes = [f"{shorten(path.name)}: the last {surplus} array(s) are not {kind}s and are ignored"] if surplus else []
+    if len(wanted) > 1 and not _only_count(values):
+        pairs = ", ".join(f"{shorten(name, 40)} as {shorten(w.name, 40)}" for name, w in zip(values, wanted[:20], strict=False))
+        notes.append(f"{shorten(path.name)}: arrays are taken in their order: {pairs}")
+    return [*values[: len(wanted)]], notes
 
 
 def _only_count(names: Sequence[str]) -> bool:

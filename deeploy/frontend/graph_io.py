@@ -104,7 +104,7 @@ def _value_shapes(values: Sequence[onnx.ValueInfoProto], dims: Mapping[str, int]
     for value in values:
         tensor, name = value.type.tensor_type, shorten(value.name)
         if not tensor.HasField("shape"):
-            raise UnsupportedError(f"input '{name}' has no shape", "export the model with the shapes of its inputs")
+            raise UnsupportedError(f"input '{name}' has no shape", "Export the model with the shapes of its inputs.")
         shapes.append([])
         for axis, dim in enumerate(tensor.shape.dim):
             if dim.HasField("dim_value") and dim.dim_value >= 0:
@@ -119,7 +119,7 @@ def _value_shapes(values: Sequence[onnx.ValueInfoProto], dims: Mapping[str, int]
     if unknown:
         told = [f"'{shorten(option)}' ({', '.join(places[:_MOST_PLACES])})" for option, places in unknown.items()]
         flags = [word for option in unknown for word in ("--dim", f"{option}={1 if 'batch' in option.lower() else 'VALUE'}")]
-        raise UnsupportedError(f"dimensions of unknown extent: {'; '.join(told)}", f"pin them: {quote_words(flags)}")
+        raise UnsupportedError(f"dimensions of unknown extent: {'; '.join(told)}", f"Pin them: {quote_words(flags)}")
     for value, shape in zip(values, shapes, strict=True):
         check_size(value.name, shape)
     return shapes

@@ -154,6 +154,17 @@ def axes_in(node: Operands, name: str, position: int, grows: bool = False) -> st
     return f"names an axis twice: {axes}" if len({axis % rank for axis in axes}) < len(axes) else None
 
 
+@make_constraint
+def has_axes(node: Operands, name: str, position: int) -> str | None:
+    """Axes that are given are not none at all, of which onnx and onnxruntime have different opinions."""
+    given = node.attributes.get(name)
+    return (
+        None
+        if np.size(node.value(position) if given is None else given)
+        else f"has {name} without elements; without {name} it would mean all axes of extent 1"
+    )
+
+
 def _value_ends(node: Operands, position: int) -> tuple[float, float]:
     value = node.value(position)
     if not value.size:

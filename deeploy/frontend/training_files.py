@@ -92,13 +92,15 @@ def unpack_training_graph(model: onnx.ModelProto) -> None:
         for attribute in [each for each in node.attribute if each.name == "description"]:
             node.attribute.remove(attribute)
         for attribute in node.attribute:
-            if attribute.name == "axes" and attribute.type == onnx.AttributeProto.INT and is_standard(node):
+            if attribute.name == "axes" and attribute.type == onnx.AttributeProto.INT and attribute.HasField("i") and is_standard(node):
                 attribute.CopyFrom(helper.make_attribute("axes", [attribute.i]))
         is_loss = node.op_type == "SoftmaxCrossEntropyLoss" and is_standard(node) and len(node.output) == 1 and len(node.input) > 1
         if is_loss and ranks.get(node.output[0], 0) == ranks.get(node.input[0], 1) > 1:
             node.CopyFrom(helper.make_node("LogSoftmax", node.input[:1], node.output, node.name, axis=1))
-    if not any(node.op_type == "SequenceConstruct" for node in graph.node):
-        return
+    made = {node.output[0] for node in graph.node if node.op_type == "SequenceConstruct" and is_standard(node) and node.output}
+    known = {"SequenceAt", _TOGETHER, *_MEMBERWISE}
+    if not made or any(made & {*node.input} and (node.op_type not in known or not node.output) for node in graph.node):
+        return  # nodes that do not know sequences are refused by name
     sequences = _Sequences(model)
     nodes = [new for node in graph.node for new in sequences.rewrite(node)]
     del graph.node[:]

@@ -426,13 +426,16 @@ def name_arguments(text: str, arguments: Collection[str] = ()) -> str:
     known = {option.flag[2:]: option for option in list_options()}
 
     def name(match: re.Match[str]) -> str:
-        flag, value, end = match[1], match[2] or "", match[3] or ""
+        flag, value, end = match[1], (match[2] or "").strip("'"), match[3] or ""
         if flag in known:
             return known[flag].name_argument(value, f"{value}{end}{text[match.end() :]}") + end
         own = flag.replace("-", "_")
         return f"{own}{f'={value}' if value else ''}{end}" if own in arguments else match[0]
 
-    return re.sub(r"--([a-z][a-z0-9-]*)(?:[ =]([^\s,;:?)]*[^\s,;:.?)]))?([,;:.?)](?=[\s,.]|$))?", name, text)
+    told = re.sub(r"--([a-z][a-z0-9-]*)(?:[ =]('[^']*'|[^\s,;:?)]*[^\s,;:.?)]))?([,;:.?)](?=[\s,.]|$))?", name, text)
+    while (joined := re.sub(r"(\w+)=\{([^{}]*)\} \1=\{", r"\1={\2, ", told)) != told:  # one dictionary of several pairs
+        told = joined
+    return told
 
 
 def option_parameter(parameter: Parameter) -> Parameter:

@@ -17,7 +17,7 @@ made = variables(files["Makefile"])
 folder = "runtime/board/boards/"
 found = {path.split("/")[3]: variables(text) for path, text in files.items() if path.startswith(folder) and path.endswith("/board.mk")}
 boards = {board: given for board, given in found.items() if target in given["BOARD_TARGETS"].split()}
-root = "${CMAKE_CURRENT_SOURCE_DIR}/.."
+root = "${PACKAGE}"
 %>\
 # A program with network ${name}. For this machine:
 #   cmake -S . -B build && cmake --build build --target run
@@ -27,9 +27,12 @@ root = "${CMAKE_CURRENT_SOURCE_DIR}/.."
 % if boards:
 # For a board, with -DBOARD=NAME as well: ${", ".join(boards)}.
 % endif
+# A copy elsewhere is told where the package lies: -DPACKAGE=FOLDER, and --toolchain FOLDER/toolchain.cmake.
 cmake_minimum_required(VERSION 3.13)
 project(${name}_example C)
-add_subdirectory(.. <%text>${CMAKE_CURRENT_BINARY_DIR}</%text>/network)
+set(PACKAGE "<%text>${CMAKE_CURRENT_SOURCE_DIR}</%text>/.." CACHE PATH "Folder of the package that deeploy wrote")
+get_filename_component(PACKAGE "<%text>${PACKAGE}</%text>" ABSOLUTE)
+add_subdirectory(<%text>${PACKAGE}</%text> <%text>${CMAKE_CURRENT_BINARY_DIR}</%text>/network)
 add_executable(firmware main.c)
 set_target_properties(firmware PROPERTIES C_STANDARD 11)
 target_link_libraries(firmware PRIVATE ${name})

@@ -133,7 +133,7 @@ SIZES = (
     Mistake("another limit", "doubled", r"smaller\(4, 31 - at_n\)", "larger(4, 31 - at_n)", "of L1, which has 1488"),
     Mistake("a difference turned round", "doubled", r"6 - part_m", "part_m - 6", r"\.rows is 1 instead of -1"),
     Mistake("a tile less", "chained", r"time_step < 37", "time_step < 36", r"layer a_node, tile 18, core 0: x does not hold element"),
-    Mistake("another stride", "doubled", r"\.a_row = 20", ".a_row = 21", r"matmul_any_f32_f32_f32\[0\]\.a_row is 21 instead of 20"),
+    Mistake("another stride", "doubled", r"\.a_row = 20", ".a_row = 21", r"pulp_matmul_floats_f32_f32_f32\[0\]\.a_row is 21 instead of 20"),
     Mistake(
         "another kernel",
         "doubled",

@@ -158,3 +158,15 @@ def test_a_product_of_nothing_is_zero(tmp_path: Path, target: str) -> None:
     onnx.save(model, tmp_path / "model.onnx")
     (found,) = deeploy.compile(tmp_path / "model.onnx", target).run([np.zeros((2, 0), np.float32), np.zeros((0, 3), np.float32)])
     np.testing.assert_array_equal(found, np.zeros((2, 3)))
+
+
+def test_golden_outputs_without_their_names_are_taken_in_order_and_mixed_ones_are_refused(two_output_model: Path) -> None:
+    arrays = dict(np.load(two_output_model.parent / "expected.npz"))
+    first, second = arrays.values()
+    np.savez(two_output_model.parent / "other.npz", p=first, q=second)
+    compiled, folder = deeploy.compile(two_output_model), two_output_model.parent
+    verdict = verify.verify_compiled(compiled, two_output_model, folder / "inputs.npz", folder / "other.npz")
+    assert verdict.passed and "other.npz: arrays are taken in their order: p as a, q as b" in verdict.notes
+    np.savez(folder / "mixed.npz", b=second, q=first)
+    with pytest.raises(UsageError, match=r"mixed\.npz holds the arrays b, q; the outputs are a, b"):
+        verify.verify_compiled(compiled, two_output_model, folder / "inputs.npz", folder / "mixed.npz")

@@ -64,7 +64,7 @@ def chosen(c: Choices, form: str | None = None) -> Case:
 @cache
 def chain() -> onnx.ModelProto:
     """Two matrix products with a function between them."""
-    weights = [numpy_helper.from_array(np.eye(8, dtype=np.float32) * k, f"w{k}") for k in (1, 2)]
+    weights = [numpy_helper.from_array(np.eye(8, dtype=np.float32) + k, f"w{k}") for k in (1, 2)]
     nodes = [
         helper.make_node("MatMul", ["x", "w1"], ["a"]),
         helper.make_node("Relu", ["a"], ["b"]),
