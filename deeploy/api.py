@@ -233,11 +233,15 @@ def quantize(
         ModelError, UnsupportedError: the model cannot be read or quantised.
         AccuracyError: an output keeps less than ``at_least``.
     """
+    from deeploy.quantization.judged import quantise_at_least
     from deeploy.quantization.static import quantize_model as quantised
 
     with model_file(model, example_inputs) as source, npz_file(calibration) as samples, tempfile.TemporaryDirectory() as scratch:
         path = Path(output) if output is not None else Path(scratch) / "int8.onnx"
-        quantised(source, samples, path, form, dims, pins, stream=stream, at_least=at_least)
+        if at_least is None:
+            quantised(source, samples, path, form, dims, pins, stream=stream)
+        else:
+            quantise_at_least(at_least, source, samples, path, form, dims, pins, stream)
         return onnx.load(path)
 
 

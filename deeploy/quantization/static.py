@@ -67,7 +67,6 @@ def quantize_model(
     pins: Mapping[str, PinnedValue] | None = None,
     states: Mapping[str, str] | None = None,
     stream: str | None = None,
-    at_least: float | None = None,
 ) -> int:
     """Quantise a float model and write it, weights and activations in 8 bits, as QDQ ONNX.
 
@@ -81,7 +80,6 @@ def quantize_model(
         pins: values of inputs that become constants.
         states: outputs by the inputs that they are in the next sample; None: those whose names say so.
         stream: an input and its axis that never ends, where the samples are consecutive windows of a recording.
-        at_least: decibel of signal to noise that every output keeps.
 
     Returns:
         The number of samples used, or of steps of a sequence.
@@ -91,24 +89,11 @@ def quantize_model(
             ``form``, ``dims`` or ``pins`` name.
         ModelError: the model cannot be read, or is quantised already.
         UnsupportedError: onnxruntime cannot quantise or run the model.
-        AccuracyError: an output keeps less than ``at_least``.
     """
     load_quantiser()
     source = read_source(float_model, calibration, dims or {}, pins or {}, states, stream)
     check_output(output)
-    if at_least is None:
-        write_quantised(source, output, form)
-        return len(source.samples)
-    from deeploy.quantization.losses import compare_networks
-    from deeploy.quantization.messages import too_low
-
-    with scratch_folder(output) as folder:
-        made = folder / output.name
-        write_quantised(source, made, replace(form, least=at_least))
-        comparison = compare_networks(source, made)
-        if comparison.signal_to_noise < at_least:
-            raise too_low(comparison, at_least)
-        os.replace(made, output)
+    write_quantised(source, output, form)
     return len(source.samples)
 
 

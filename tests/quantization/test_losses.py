@@ -10,7 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from deeploy.errors import UnsupportedError
+import deeploy
+from deeploy.errors import AccuracyError, UnsupportedError
 from deeploy.quantization import static
 from deeploy.quantization.form import Form
 from deeploy.quantization.losses import Loss, LossComparison, compare_networks
@@ -109,3 +110,12 @@ def test_the_summary_shows_the_worst_layers() -> None:
     assert lines[0] == "outputs beside float, 4 samples: signal to noise 21.5 dB, same top-1 as float in 75.0 % of rows"
     assert len(lines) == 10 and lines[2].split() == ["n0", "Conv", "10.0", "dB", "33.3", "dB"]
     assert lines[3].split() == ["n1", "Conv", "11.0", "dB", "-"]
+
+
+def test_python_writes_nothing_that_loses_more(outlier_network: tuple[Path, Path], tmp_path: Path) -> None:
+    model, samples = outlier_network
+    with pytest.raises(AccuracyError, match=r"less than at_least=90"):
+        deeploy.quantize(model, samples, tmp_path / "q.onnx", at_least=90)
+    assert not (tmp_path / "q.onnx").exists()
+    deeploy.quantize(model, samples, tmp_path / "q.onnx", at_least=5)
+    assert (tmp_path / "q.onnx").is_file()
