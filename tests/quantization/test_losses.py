@@ -115,7 +115,7 @@ def test_the_summary_shows_the_worst_layers() -> None:
 def test_python_writes_nothing_that_loses_more(outlier_network: tuple[Path, Path], tmp_path: Path) -> None:
     model, samples = outlier_network
     with pytest.raises(AccuracyError, match=r"less than at_least=90"):
-        deeploy.quantize(model, samples, tmp_path / "q.onnx", at_least=90)
+        deeploy.quantize(model, samples, tmp_path / "q.onnx", Form(float_share=0), at_least=90)
     assert not (tmp_path / "q.onnx").exists()
     deeploy.quantize(model, samples, tmp_path / "q.onnx", at_least=5)
     assert (tmp_path / "q.onnx").is_file()
