@@ -9,6 +9,8 @@ from dataclasses import fields
 
 from deeploy.backend.claims import claim_layers
 from deeploy.certify import Printed, ProofCounts, bound_arithmetic
+from deeploy.documents import Document
+from deeploy.ir.target import Timing
 from deeploy.ir.values import Graph
 from deeploy.planning.plan import Plan
 from deeploy.planning.program import Call
@@ -72,6 +74,17 @@ def explain_times(networks: Mapping[str, Iterable[Call]]) -> dict[str, object]:
         {"network": network, "kernel": kernel, "reason": reason, "layers": names} for (network, kernel, reason), names in layers.items()
     ]
     return {"is_constant": not kernels, "kernels": kernels}
+
+
+def describe_prediction(network: str, cycles: float, timing: Timing) -> dict[str, object]:
+    """The cycles of an inference as predicted, and where the figures are from; an estimate where no machine was measured."""
+    return {"network": network, "cycles": round(cycles), "is_estimate": timing.is_estimate, "provenance": timing.provenance}
+
+
+def select_sizes(manifest: Document) -> dict[str, object]:
+    """Bytes of the program as it was linked and its stack, where ``deploy.json`` has them: where the cross compiler is installed."""
+    sizes = manifest.get("sizes")
+    return {"sizes": {name: sizes[name] for name in ("compiler", "code", "static", "stack")}} if sizes else {}
 
 
 def explain_arithmetic(networks: Mapping[str, Iterable[Call]]) -> dict[str, object]:

@@ -24,7 +24,15 @@ from deeploy.backend.emit import arenas_of, emit_networks
 from deeploy.backend.packages import make_package
 from deeploy.certify import NetworkProof, Printed, certify_network
 from deeploy.documents import Contents, Document
-from deeploy.driver.certificate import collect_printed, explain_arithmetic, explain_times, hash_files, print_certificate
+from deeploy.driver.certificate import (
+    collect_printed,
+    describe_prediction,
+    explain_arithmetic,
+    explain_times,
+    hash_files,
+    print_certificate,
+    select_sizes,
+)
 from deeploy.driver.plan import Requantisation
 from deeploy.driver.prefixes import check_files
 from deeploy.driver.samples import Arrays, Outputs, read_sample, split_samples
@@ -52,7 +60,7 @@ from deeploy.planning.program import Program
 from deeploy.report.page import report_page
 from deeploy.report.quantised import quantise_first
 from deeploy.report.reasons import explain_calls
-from deeploy.schemas import CERTIFICATE
+from deeploy.schemas import CERTIFICATE, MANIFEST
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,14 +275,21 @@ class Project(ABC):
         if self.is_certified:
             start = time.perf_counter()
             proofs = self.certify(sources)
-            certificate[CERTIFICATE] = print_certificate([each.counts for each in proofs], self.hashes(sources), self.facts())
+            facts = {**self.facts(), **select_sizes(json.loads(sources[MANIFEST]))}
+            certificate[CERTIFICATE] = print_certificate([each.counts for each in proofs], self.hashes(sources), facts)
             (seconds if seconds is not None else {})["certify"] = time.perf_counter() - start
         return {**sources, **certificate, **self.reports(json.loads(sources["deploy.json"]))}
 
     def facts(self) -> Mapping[str, object]:
         """What a certificate says of time and arithmetic, of every network with code of its own."""
-        calls = {name: unit.network.program.calls for name, unit in self.units.items() if unit.is_lead}
-        return {"time": explain_times(calls), "arithmetic": explain_arithmetic(calls)}
+        leads = {name: unit for name, unit in self.units.items() if unit.is_lead}
+        calls = {name: unit.network.program.calls for name, unit in leads.items()}
+        predictions = [
+            describe_prediction(name, unit.cycles, timing)
+            for name, unit in leads.items()
+            if unit.cycles is not None and (timing := unit.network.plan.target.timing) is not None
+        ]
+        return {"time": {**explain_times(calls), "predictions": predictions}, "arithmetic": explain_arithmetic(calls)}
 
     def hashes(self, files: Mapping[str, str | bytes]) -> Mapping[str, Mapping[str, str]]:
         """SHA-256 of what a certificate speaks of: emitted files by their paths, and models, where their files are known."""

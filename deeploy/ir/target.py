@@ -189,6 +189,7 @@ class Timing:
         loops: what else the first core does for a layer.
         memories: cycles that a byte of constants takes more in a memory of a flat machine than in the first one; kernels' hold that.
         is_estimate: the provenance of its clock begins with that word: nothing was measured.
+        provenance: of its clock; empty where a target without a file of figures has none.
     """
 
     mhz: float
@@ -204,6 +205,7 @@ class Timing:
     active_mw: Mapping[str, float] = field(default_factory=dict)
     memory_pj: Mapping[str, float] = field(default_factory=dict)
     is_estimate: bool = False
+    provenance: str = ""
 
     @cached_property
     def _entries(self) -> Mapping[str, list[tuple[frozenset[str], Rate]]]:
@@ -277,6 +279,7 @@ def load_timing(file: Path, *further: Path) -> Timing:
         {name: e["active_mw"] for name, e in engines.items() if "active_mw" in e},
         {name: e["pj_per_byte"] for name, e in memories.items() if "pj_per_byte" in e},
         clock["provenance"].startswith(_ESTIMATED),
+        clock["provenance"],
     )
 
 

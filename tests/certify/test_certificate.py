@@ -111,6 +111,20 @@ def test_kernels_whose_time_depends_on_data_are_listed(name: str, kernel: str | 
         assert set(found[kernel]["layers"]) == {call.name for call in compiled.network.program.calls if call.kernel.name == kernel}
 
 
+@pytest.mark.parametrize(("target", "is_estimate"), [("siracusa", False), ("cortex_m4", True), ("generic", None)])
+def test_time_has_the_predicted_cycles_and_their_origin(target: str, is_estimate: bool | None, skeleton_model: Path) -> None:
+    files = deeploy.compile(skeleton_model, target).files()
+    told, manifest = json.loads(files[CERTIFICATE]), json.loads(files["deploy.json"])
+    predictions = told["time"]["predictions"]
+    assert [(each["network"], each["cycles"], each["is_estimate"]) for each in predictions] == (
+        [("network", manifest["cycles"], is_estimate)] if is_estimate is not None else []
+    )
+    assert all(each["provenance"].startswith("estimate") == is_estimate for each in predictions)
+    assert ("sizes" in told) == ("sizes" in manifest)
+    assert all(manifest["sizes"][name] == size for name, size in told.get("sizes", {}).items())
+    assert value_agrees(told, SCHEMAS[CERTIFICATE], SCHEMAS[CERTIFICATE])
+
+
 def test_certificates_of_equal_projects_are_equal(skeleton_model: Path, tmp_path: Path) -> None:
     texts = [deeploy.compile({"one": skeleton_model, "two": skeleton_model}, "siracusa").files()[CERTIFICATE] for _ in range(2)]
     assert texts[0] == texts[1]
