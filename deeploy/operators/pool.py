@@ -59,6 +59,11 @@ def average_reference(node: Node, x: Array) -> Array:
         count = np.maximum(1, sum(_list_taps(node, np.ones((1, *x.shape[1:3], 1), np.int64), 0)))
     if x.dtype.kind == "f":
         return np.asarray(total / count.astype(np.float32))
+    return round_average(total, count)
+
+
+def round_average(total: Array, count: Array | int) -> Array:
+    """A sum of so many integers as their average, with 16 bits behind the point, rounded half up."""
     return np.asarray((2 * total * 65536 + count) // (2 * count))
 
 

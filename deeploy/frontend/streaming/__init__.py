@@ -19,6 +19,7 @@ from deeploy.frontend.lower import forms
 from deeploy.frontend.states import Pair
 from deeploy.frontend.streaming.recording import Recording
 from deeploy.frontend.streaming.stream import Needs, Streaming, find_lag, share_states
+from deeploy.frontend.streaming.sums import WindowSums, split_pools
 from deeploy.frontend.streaming.walk import Course, count_products, find_common_hop, name_all
 from deeploy.ir.nodes import Tensor, compute
 from deeploy.ir.values import Graph
@@ -109,9 +110,10 @@ def stream_graph(graph: Graph, wanted: StreamAxis, is_window: bool = False) -> S
     """
     file, graph = graph, forms.OPERATORS(graph)
     source, axis = find_source(graph, wanted)
+    sums = WindowSums()
 
     def walk(hop: int, needs: Needs | None = None) -> Streaming:
-        walked = Streaming(graph, source, axis, hop, needs, is_window)
+        walked = Streaming(graph, source, axis, hop, needs, is_window, sums)
         walked.run()
         return walked
 
@@ -123,6 +125,8 @@ def stream_graph(graph: Graph, wanted: StreamAxis, is_window: bool = False) -> S
             f"{first.heads[0]} needs the whole window of input {shorten(source.name)}",
             "Nothing in front of it streams; leave --stream out.",
         )
+    counted = graph  # whose products are those of the file
+    graph, sums = split_pools(walk(hop))
     lag = find_lag(walk(hop).windows)
     final = walk(hop, Needs(share_states(walk(hop, Needs(lag=lag)).wanted), lag))
     outputs = tuple(_keep_name(final.of(t), t) for t in graph.outputs)
@@ -132,8 +136,8 @@ def stream_graph(graph: Graph, wanted: StreamAxis, is_window: bool = False) -> S
     periods = {name: calls for name, calls in (*((out.name, out.calls) for out in told), *final.periods.items()) if calls > 1}
     made = replace(graph, inputs=(*inputs, *pasts, *final.mask_inputs.values()), outputs=(*outputs, *ends), periods=periods)
     made = name_all(made)
-    least_products = _count_least(graph, replace(wanted, hop=hop), told)
-    counts = count_products(made), least_products, count_products(graph)
+    least_products = _count_least(counted, replace(wanted, hop=hop), told)
+    counts = count_products(made), least_products, count_products(counted)
     stream = StreamDescription(source.name, axis, source.shape[axis], hop, told, tuple(str(node) for node in final.heads), *counts)
     return Streamed(file, wanted, made, stream, tuple(final.pairs), final.masks)
 

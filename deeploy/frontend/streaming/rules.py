@@ -126,12 +126,14 @@ def _stream_move(walk: CourseWalk, node: Node) -> bool:
 
 
 def _stream_along(walk: CourseWalk, node: Node) -> bool:
-    """Operators that work along other axes: norms, softmax, reductions, splits."""
+    """Operators that work along other axes: norms, softmax, reductions, splits; along time, running sums."""
     x, course = _check_first(walk, node)
     axes = node.attrs.get("axes", [node.attrs.get("axis", -1)])
     axes = {axis % x.rank for axis in axes}
     if "Norm" in node.op and node.op != "LpNormalization":
         axes = set(range(min(axes), x.rank))
+    if walk.add_up(node):
+        return True
     require(course.axis not in axes, all(t.rank < x.rank - course.axis for t in node.operands[1:] if t.elements > 1))
     gone = sum(axis < course.axis for axis in axes) if node.outputs[0].rank < x.rank else 0
     settled = walk.wait(x, max(course.delay, 0))

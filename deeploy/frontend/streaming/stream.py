@@ -20,7 +20,8 @@ import numpy as np
 from deeploy.errors import UnsupportedError
 from deeploy.frontend.lower.quant import behind_dequantisation
 from deeploy.frontend.states import Pair
-from deeploy.frontend.streaming.rules import RULES
+from deeploy.frontend.streaming.rules import RULES, replace_name
+from deeploy.frontend.streaming.sums import WindowSums
 from deeploy.frontend.streaming.walk import CONVOLUTIONS, Course, CourseWalk, Fill, Narrow, WindowSpan, find_common_hop, with_columns
 from deeploy.ir.nodes import Node, Tensor, compute, concat, constant, inverse_order, set_name
 from deeploy.ir.rewriting import need, require
@@ -58,15 +59,26 @@ class Streaming(CourseWalk):
     """A walk that makes the streamed form.
 
     Attributes:
+        sums: what is known of tensors that are summed over time.
         pairs: its states.
         periods: of what states become, by name: in every how many calls that is.
         masks: by the name of an input, in which call from 0 on each column of a tensor is one of the recording.
         needs, wanted: what walks before found, and what this one finds.
     """
 
-    def __init__(self, graph: Graph, source: Tensor, axis: int, hop: int, needs: Needs | None = None, is_window: bool = False) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        source: Tensor,
+        axis: int,
+        hop: int,
+        needs: Needs | None = None,
+        is_window: bool = False,
+        sums: WindowSums | None = None,
+    ) -> None:
         super().__init__(graph, source, axis, hop, RULES)
         self.hop, self.needs, self.is_window, self.is_sketch = hop, needs or Needs(), is_window, needs is None
+        self.sums = sums or WindowSums()
         self.wanted: dict[Key, int] = {}
         self.windows: list[Course] = []
         self.pairs: list[Pair] = []
@@ -103,10 +115,33 @@ class Streaming(CourseWalk):
 
     def window(self, x: Tensor, count: int) -> Tensor:
         course = self.courses[x]
+        return self._history(x, count - self.columns(x) + self._lag_window(course), count, self._fill_window(x))
+
+    def _lag_window(self, course: Course) -> int:
+        """How many columns of a tensor have come behind a window, that all windows end at one time."""
         self.windows.append(course)
-        late = max(0, self.needs.lag // course.period - course.delay)
-        fill = course.fill if course.delay < 0 else 0.0
-        return self._history(x, count - self.columns(x) + late, count, fill)
+        return max(0, self.needs.lag // course.period - course.delay)
+
+    def _fill_window(self, x: Tensor) -> Fill:
+        """What stands in windows for columns from before the recording."""
+        course = self.courses[x]
+        return course.fill if course.delay < 0 else float(self.sums.befores.get(x, 0))
+
+    def add_up(self, node: Node) -> bool:
+        x, total = node.operands[0], node.outputs[0]
+        if total not in self.sums.running:
+            return False
+        course, new, count = self.courses[x], self.columns(x), self.columns_in_file(x)
+        late, fill = self._lag_window(course), self._fill_window(x)
+        assert isinstance(fill, float)
+        past = Tensor(f"{total.name} (past {len(self.pairs)})", total.shape, total.dtype)
+        enters, leaves = (
+            compute("ReduceSum", self._history(x, late + before, new, fill), dtype=total.dtype, domain=node.domain, **node.attrs)
+            for before in (0, count)
+        )
+        result = replace_name((past + enters) - leaves, total)
+        self._keep(past, result, np.asarray(fill * count), course)
+        return self.show(node, result)
 
     def pad(self, node: Node, before: int, after: int, fill: float) -> bool:
         if self.is_window:

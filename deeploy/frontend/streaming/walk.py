@@ -176,6 +176,10 @@ class CourseWalk(ABC):
     def recur(self, node: Node) -> bool:
         """A recurrent layer, which goes on where it was."""
 
+    def add_up(self, node: Node) -> bool:
+        """A running sum, which goes on; False for a node that is none."""
+        return False
+
     @abstractmethod
     def pad(self, node: Node, before: int, after: int, fill: float) -> bool:
         """Columns before and behind a recording."""
