@@ -64,7 +64,7 @@ def _describe_network(prefix: str, plan: Plan, description: Document, is_alone: 
         **({"order": asdict(plan.order)} if plan.order is not None else {}),
         **({"fixed": _describe_fixes(plan)} if plan.machine.fixes else {}),
         **({"arrangements": [asdict(one) for one in plan.arrangements]} if plan.arrangements else {}),
-        **_describe_dynamic_length(plan),
+        **describe_dynamic_length(plan),
         **({"requantised": description["requantised"]} if description.get("requantised") else {}),
         **({"stream": description["stream"]} if "stream" in description else {}),
         **({"self_test": description["self_test"]["id"]} if description.get("self_test") else {}),
@@ -182,7 +182,7 @@ def _describe_port(program: Program, name: str, description: Document) -> Conten
     return {"name": buffer.tensor, "type": buffer.dtype.value, "shape": list(buffer.shape), **dynamic_axes, **description}
 
 
-def _describe_dynamic_length(plan: Plan) -> Contents:
+def describe_dynamic_length(plan: Plan) -> Contents:
     """What outlives an inference, where something does."""
     dynamic_length = plan.program.dynamic_length
     if dynamic_length is None:

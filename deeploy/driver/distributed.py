@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from deeploy.backend import chips
+from deeploy.backend.describe import describe_dynamic_length
 from deeploy.certify import CertificateError, NetworkProof, Printed, certify_network, exchange_messages
 from deeploy.documents import Contents
 from deeploy.driver.certificate import collect_printed, of_chip, text_of
@@ -139,7 +140,6 @@ class Distributed(Project):
         """What ``deploy.json`` says of the system as a whole."""
         inputs = [{**self._port(port), "chips": list(self.system.given(port.name))} for port in self.inputs]
         outputs = [{**self._port(port), "chip": self.system.holder(port.name)} for port in self.outputs]
-        dynamic_length = self.plans[0].program.dynamic_length
         return {
             "name": "network",
             "model": self.model,
@@ -149,7 +149,7 @@ class Distributed(Project):
             "inputs": inputs,
             "outputs": outputs,
             **describe_pinned(self.pinned),
-            **({"context": dynamic_length.context, "rows": dynamic_length.rows} if dynamic_length is not None else {}),
+            **self._outliving(),
             "calls": [self._call(chip, step) for chip, plan in enumerate(self.plans) for step in range(len(plan.program.calls))],
             "buffers": [],
             **system_summary(self.predicted, self.stream),
@@ -161,6 +161,12 @@ class Distributed(Project):
             ],
             "notes": list(self.system.notes),
         }
+
+    def _outliving(self) -> Contents:
+        """What outlives an inference; states that all chips have whole, as those that do not grow are, are the first one's."""
+        described = describe_dynamic_length(self.plans[0])
+        whole = [state for state in described.pop("states", []) if state["axis"] is None]
+        return {**described, "states": whole} if whole else described
 
     def _fullest(self, level: str) -> int:
         """The chip that uses most of a memory level."""

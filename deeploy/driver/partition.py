@@ -1,4 +1,4 @@
-"""A lowered graph is cut over the chips of a topology: every layer over all of them, or the network by its depth."""
+"""A lowered graph is cut over the chips of a topology: every layer over all of them, samples of a batch, or the network by its depth."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Literal
 from deeploy.errors import FitError, UsageError
 from deeploy.execution.simulation.stages import plan_pipeline_stages
 from deeploy.execution.simulation.walk import walk_plan
+from deeploy.frontend.states import LOSS, RATE
 from deeploy.ir.target import Target
 from deeploy.ir.topology import Topology, load_topology
 from deeploy.ir.values import Graph
 from deeploy.options import Options
 from deeploy.partition.collectives import Costs, Effort
+from deeploy.partition.data import partition_by_samples
 from deeploy.partition.dependence import Declare
 from deeploy.partition.joins import join_residuals
 from deeploy.partition.proof import prove_partition
@@ -80,6 +82,10 @@ def partition_graph(graph: Graph, chips: int | Literal["auto"], target: Target, 
     declare: Declare = partial(kernel_declarations, kernels)
     costs, systems = costs_of(target, options), list[System]()
     is_timed = target.timing is not None and not target.is_flat
+    if chips > 1 and (options.partition == "data" or _is_training_step(graph)):
+        result = partition_by_samples(graph, chips, topology, declare, costs)
+        prove_partition(graph, declare, result)
+        return [result.system]
     may_gather = is_timed and topology.has_gathers
     for by_rows in (False, True) if may_gather else (False,):
         result = partition_by_tensor(graph, chips, topology, declare, costs, by_rows)
@@ -89,6 +95,11 @@ def partition_graph(graph: Graph, chips: int | Literal["auto"], target: Target, 
             prove_partition(graph, declare, result)
             systems.append(join_residuals(result.system, lambda node: any(declare(node))))
     return systems
+
+
+def _is_training_step(graph: Graph) -> bool:
+    """Whether a graph is a training step."""
+    return any(tensor.name == RATE for tensor in graph.inputs) and any(tensor.name == LOSS for tensor in graph.outputs)
 
 
 def costs_of(target: Target, options: Options) -> Costs:

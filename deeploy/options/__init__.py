@@ -42,7 +42,7 @@ Exact = Literal["tflite", "onnx"]
 Buffering = Literal["auto", "double", "single"]
 Objective = Literal["cycles", "ram", "traffic", "energy", "edp"]
 Package = Literal["cmake", "zephyr", "platformio", "arduino", "esp-idf", "makefile", "single", "cargo"]
-Partition = Literal["tensor", "pipeline"]
+Partition = Literal["tensor", "data", "pipeline"]
 Balance = Literal["layers", "vendor", "profile", "parameters", "cycles"]
 StreamMode = Literal["recording", "window"]
 Stage: TypeAlias = Callable[[str], None]
@@ -173,7 +173,10 @@ class Options:
         str | Path | None, Spelling("Compile a self-test into the C: an npz file with the samples that it runs (docs/firmware.md).")
     ] = None
     chips: Annotated[int | Literal["auto"] | None, Spelling("Distribute the model over several chips.", metavar="N|auto")] = None
-    partition: Annotated[Partition, Spelling("tensor: every layer over all chips. pipeline: consecutive layers on each chip.")] = "tensor"
+    partition: Annotated[
+        Partition,
+        Spelling("tensor: every layer over all chips. data: samples of a batch on each chip. pipeline: consecutive layers on each chip."),
+    ] = "tensor"
     balance: Annotated[Balance, Spelling("What is balanced between the stages of a pipeline.")] = "cycles"
     topology: Annotated[Path | None, Spelling("TOML file with the links between the chips (docs/chips.md).")] = None
     collective: Annotated[

@@ -22,6 +22,7 @@ from deeploy.ir.kernel import Layout
 from deeploy.ir.nest import Geometry, Nest
 from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.values import Graph
+from deeploy.operators.reduce import REDUCE_SUM
 from deeploy.operators.views import VIEWS, Access
 
 # What a kernel declares of a node: names of its operands, inputs first, the nest of its body, how it stores constants.
@@ -305,6 +306,34 @@ def _sums_of_products(nest: Nest) -> bool:
     """Whether a nest's reductions add products of two operands: what parts of them leave can be added."""
     factors = [m for m in nest.reads.values() if any(d.kind is Kind.REDUCTION for d in m.dims())]
     return len(factors) >= 2 and not nest.phases and not nest.updates
+
+
+def summed_axes(node: Node, declare: Declare, tensor: Tensor, axis: int) -> tuple[int | None, ...] | None:
+    """Per input the axis that a node of floats sums over together with ``axis`` of ``tensor``; None where its output is no such sum.
+
+    Sums over parts of that axis add up to the output.
+    """
+    if len(node.outputs) != 1 or not node.outputs[0].dtype.is_float or node.epilogue:
+        return None
+    for names, nest, layouts in declare(node):
+        geometry, stored = _bind_geometry(node, names, nest, layouts)
+        if geometry is None:
+            continue
+        maps, found = geometry.nest.maps(), list[int | None]()
+        if node.op != REDUCE_SUM.name and not _sums_of_products(geometry.nest):
+            return None
+        reads = dict(zip(names, node.operands, strict=False))
+        along = {name: [maps[name].axes[place] for place, _ in stored[name]] for name in reads if name in maps}
+        dim = next((along[name][axis].bare() for name, read in reads.items() if read is tensor and name in along), None)
+        if dim is None or dim.kind is not Kind.REDUCTION or dim.combine is not SUM:
+            return None
+        for name in reads:
+            places = [place for place, expr in enumerate(along.get(name, ())) if dim in expr.dims()]
+            if len(places) > 1 or any(along[name][place].bare() is None for place in places):
+                return None
+            found.append(places[0] if places else None)
+        return tuple(found)
+    return None
 
 
 def _is_seen(nest: Nest, dim: Dim) -> bool:

@@ -164,14 +164,15 @@ def pieces_of(node: Node, count: int, rows: Rows) -> Pieces | None:
     return pieces[max(pieces)] if pieces else None
 
 
-def add_up(terms: Tensor, *rest: Tensor, dtype: DType = DType.INT32, **attrs: Any) -> Tensor:
+def add_up(terms: Tensor, *rest: Tensor, dtype: DType | None = None, **attrs: Any) -> Tensor:
     """The sum of tensors that lie one behind the other; ``rest`` and ``attrs`` are those of an epilogue."""
+    dtype = dtype or terms.dtype
     return compute(REDUCE_SUM.name, terms, *rest, shape=terms.shape[1:], dtype=dtype, axes=(0,), keepdims=False, **attrs)
 
 
-def sum_of(shape: Sequence[int], terms: int) -> Graph:
-    """The sum of so many tensors of int32, as a graph of its own."""
-    x = Tensor("terms", (terms, *shape), DType.INT32)
+def sum_of(shape: Sequence[int], terms: int, dtype: DType = DType.INT32) -> Graph:
+    """The sum of so many tensors, as a graph of its own."""
+    x = Tensor("terms", (terms, *shape), dtype)
     return Graph("", (x,), (name_result(add_up(x), "sum"),))
 
 
@@ -210,10 +211,10 @@ def plan_sum(product: CutProduct, follows: Mapping[int, RowRegion]) -> Division 
         if gathered_seconds(product, follows) + rest < least / (1 + collectives.SLACK):
             shards.gathered.add(product.node)
     if scattered is None or not is_by_rows:
-        shards.states[tensor].add_up = _RunningSum(product, algorithm).run
+        shards.states[tensor].add_up = RunningSum(product, algorithm).run
         return None
     rows = scattered.rows
-    shards.states[tensor].add_up = _RunningSum(
+    shards.states[tensor].add_up = RunningSum(
         product, Algorithm("by groups", scattered.chunks, tuple(rows.events(scattered.chunks))), rows
     ).run
     return rows
@@ -312,7 +313,7 @@ def _sum_seconds(product: CutProduct, rows: Division, chunks: int) -> list[float
     return seconds
 
 
-class _RunningSum(Mover):
+class RunningSum(Mover):
     """One sum: chunks of it on their way to the first chip, or with ``rows``, to the chips that add these up."""
 
     def __init__(self, product: CutProduct, algorithm: Algorithm, rows: Division | None = None) -> None:

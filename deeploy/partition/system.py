@@ -21,7 +21,7 @@ from deeploy.ir.target import Memory, Target
 from deeploy.ir.topology import Topology
 from deeploy.ir.values import Graph
 from deeploy.operators.link import RECV, SEND
-from deeploy.operators.views import POSITION
+from deeploy.operators.views import KEEP, POSITION
 
 Pair = tuple[int, int, int]  # sender, receiver, tag
 PAGE = 4096  # bytes that the memory of queues is a multiple of
@@ -167,7 +167,7 @@ def _check_ends(system: System) -> None:
             for tensor in tensors:
                 if tensor.name not in (*names, POSITION):
                     raise ModelError(f"chip {chip}: {kind} {shorten(tensor.name)} is none of the model's", _REPORT)
-        known = set(graph.inputs)
+        known = {*graph.inputs, *(node.operands[1] for node in graph.nodes if node.op == KEEP)}
         for node in graph.nodes:
             for tensor in node.variables:
                 if tensor not in known:
