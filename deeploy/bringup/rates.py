@@ -40,12 +40,13 @@ provenance = {provenance}
 """
 
 
+_TOLD_APART = frozenset({"f32", "grouped"})  # words of instances of a kernel that take other cycles than its others
 _FEW = 3  # layers of a kernel that say what a call takes besides products and outputs
 
 
 @dataclass(frozen=True)
 class Observed:
-    """A layer on a machine: its kernel, its multiply-accumulates, elements that it writes, and cycles."""
+    """A layer on a machine: its kernel, with the words of instances that are told apart, its products, outputs, and cycles."""
 
     kernel: str
     macs: float
@@ -71,7 +72,8 @@ def observe_layers(plan: Plan, layers: Sequence[tuple[str, int]]) -> list[Observ
     observations = []
     for call, (name, cycles) in zip(plan.program.calls, layers, strict=True):
         assert call.name == name
-        observations.append(Observed(call.kernel.name, _count_work(call, Rate(0, 1, 0)), _count_work(call, Rate(0, 0, 1)), cycles))
+        instance = " ".join([call.kernel.name, *sorted(_TOLD_APART & cost.instance_words(call))])
+        observations.append(Observed(instance, _count_work(call, Rate(0, 1, 0)), _count_work(call, Rate(0, 0, 1)), cycles))
     return observations
 
 
