@@ -7,7 +7,7 @@ has. Addresses are those of QEMU's board ``virt``, whose memory begins at 0x8000
 from dataclasses import replace
 from pathlib import Path
 
-from deeploy.target import Memory, load, resource
+from deeploy.target import Memory, load, load_timing, resource
 
 KIB = 1024
 GENERIC = load("generic")
@@ -26,6 +26,7 @@ TARGET = replace(
     template_folders=(Path(__file__).parent / "templates", *GENERIC.template_folders),
     runtime=(*GENERIC.runtime, resource("kernels") / "semihosting"),
     build="rv32imc.Makefile.mako",
+    timing=load_timing(Path(__file__).parent / "timing.toml"),
     topology=None,
     options={
         "compiler": "riscv64-unknown-elf-gcc -march=rv32imc_zicsr -mabi=ilp32 --specs=picolibc.specs",
