@@ -40,6 +40,7 @@ def test_names_decide_before_the_order_does(
     ("inputs", "problem"),
     [
         ({"a": A}, "input b is missing"),
+        ({"a": A, "B": B}, r"input b is missing, there is B\nDid you mean b\?"),
         ([A], "1 arrays were passed for 2 inputs"),
         ([A, B, B], "3 arrays were passed for 2 inputs"),
         ([A, B.T], r"input b has shape \[3, 2\] instead of \[2, 3\]"),

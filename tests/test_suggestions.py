@@ -30,6 +30,7 @@ OTHERS = [
         ("run OUT --inputs in.npz --on quem", "qemu"),
         ("verify m.onnx --on hots", "host"),
         ("run OUT --inputs in.npz --network netwrk", "network"),
+        ("quantize m.onnx --calibrate in.npz -o q.onnx --method percentil", "percentile"),
     ),
     *(("evaluate OUT --inputs in.npz --labels in.npz --metric top", "top1"), ("explain OUT convol_11", "convol_1")),
     *(("targets generc", "generic"), ("run CHIP --inputs in.npz --on board --board stm32f", "stm32f4"), ("inspct m.onnx", "inspect")),

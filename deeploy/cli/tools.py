@@ -22,7 +22,7 @@ from deeploy.cli.options import (
     print_text,
     target_names,
 )
-from deeploy.errors import UsageError, shorten
+from deeploy.errors import UsageError, shorten, suggest
 from deeploy.options import Options
 from deeploy.options.texts import PinnedValue, parse_dims, parse_pairs, parse_pins, parse_size
 from deeploy.quantization.form import ACTIVATIONS, FLOAT_SHARE, LEAST, METHODS, PERCENTILE, Form
@@ -189,7 +189,7 @@ def _with_percentile(form: Form, method: str | None, percentile: float) -> Form:
 def _choose_word(given: str | None, known: Sequence[_Word], option: str) -> _Word:
     """The word that was given, or the first."""
     if given is not None and given not in known:
-        raise UsageError(f"{option} {shorten(given)} is unknown", f"Use one of {', '.join(known)}.")
+        raise UsageError(f"{option} {shorten(given)} is unknown", f"{suggest(given, known, f'{option} ')}Use one of {', '.join(known)}.")
     return next((word for word in known if word == given), known[0])
 
 

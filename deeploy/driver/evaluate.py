@@ -99,7 +99,9 @@ def _choose_output(ports: Sequence[Document], metric: str, labels: np.ndarray, o
     """The place of the output that a metric is of; None where it is a function of all."""
     names = [port["name"] for port in ports]
     if output is not None and output not in names:
-        raise UsageError(f"--output {shorten(output)}: there is no such output", f"Use one of {shorten(', '.join(names), 200)}.")
+        raise UsageError(
+            f"--output {shorten(output)}: there is no such output", f"{suggest(output, names)}Use one of {shorten(', '.join(names), 200)}."
+        )
     if metric not in METRICS:
         return None if output is None else names.index(output)
     places = range(len(ports)) if output is None else [names.index(output)]

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from deeploy.errors import UsageError, shorten
-from deeploy.frontend.arrays import Expected, convert_values, count_samples, stack_samples
+from deeploy.errors import UsageError, shorten, suggest
+from deeploy.frontend.arrays import MISFIT, Expected, convert_values, count_samples, stack_samples
 
 Arrays = str | Path | np.ndarray | Sequence[np.ndarray] | Mapping[str, np.ndarray]  # an npz file, or one per input, in order or by name
 
@@ -69,7 +69,7 @@ def split_samples(wanted: Sequence[Expected], given: Arrays) -> tuple[list[list[
     arrays = _order_arrays(wanted, given)
     counts = [count_samples(np.shape(array), want.shape) for array, want in zip(arrays, wanted, strict=True)]
     count = counts[0] if counts else 0
-    if not count or len(set(counts)) != 1:
+    if count in (None, 0, MISFIT) or len(set(counts)) != 1:
         return [read_sample(wanted, arrays)], False
     stacks = [stack_samples(np.asarray(array), want.shape, count) for array, want in zip(arrays, wanted, strict=True)]
     return [read_sample(wanted, row) for row in zip(*stacks, strict=True)], True
@@ -85,7 +85,9 @@ def _order_arrays(wanted: Sequence[Expected], given: Arrays) -> Sequence[np.ndar
     if isinstance(given, Mapping):
         missing = [want.name for want in wanted if want.name not in given]
         if missing:
-            raise UsageError(f"input {shorten(missing[0])} is missing", "Pass an array for every input of the model.")
+            unknown = sorted(set(given) - {want.name for want in wanted})
+            what = f"input {shorten(missing[0])} is missing" + (f", there is {shorten(unknown[0])}" if unknown else "")
+            raise UsageError(what, f"{suggest(unknown[0], missing) if unknown else ''}Pass an array for every input of the model.")
         given = [given[want.name] for want in wanted]
     if len(given) != len(wanted):
         raise UsageError(f"{len(given)} arrays were passed for {len(wanted)} inputs", "Pass one array per input.")

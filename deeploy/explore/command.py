@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deeploy.documents import Document
-from deeploy.errors import UsageError, shorten
+from deeploy.errors import UsageError, shorten, suggest
 from deeploy.explore.choose import OBJECTIVES, Objective
 from deeploy.explore.hardware import load_hardware
 from deeploy.explore.networks import read_network
@@ -111,9 +111,12 @@ def _write_file(file: Path, contents: str) -> None:
 def _parse_objective(options: ExploreOptions) -> Objective:
     named_objective = next((o for o in OBJECTIVES if o == options.objective), None)
     if named_objective is None:
-        raise UsageError(f"--objective {shorten(options.objective)} is unknown", f"Use one of {', '.join(OBJECTIVES)}.")
+        raise UsageError(
+            f"--objective {shorten(options.objective)} is unknown",
+            f"{suggest(options.objective, OBJECTIVES)}Use one of {', '.join(OBJECTIVES)}.",
+        )
     if options.cost not in COSTS:
-        raise UsageError(f"--cost {shorten(options.cost)} is unknown", f"Use one of {', '.join(COSTS)}.")
+        raise UsageError(f"--cost {shorten(options.cost)} is unknown", f"{suggest(options.cost, COSTS)}Use one of {', '.join(COSTS)}.")
     if not 1 <= options.configs <= MOST_CONFIGS:
         raise UsageError(f"--configs {options.configs} is out of range", f"Give a number from 1 to {MOST_CONFIGS}.")
     return named_objective

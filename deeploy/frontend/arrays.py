@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from deeploy.documents import Document
-from deeploy.errors import UsageError, shorten
+from deeploy.errors import UsageError, shorten, suggest
 from deeploy.frontend.npz import MOST_SAMPLES, Header, read_arrays, read_headers
 from deeploy.frontend.pins import Pinned
 from deeploy.ir.types import DType
@@ -135,7 +135,8 @@ def _pick_arrays(path: Path, arrays: Mapping[str, Header], wanted: Sequence[Expe
     if wanted and (kind == "input" or is_named) and not _only_count(values):  # golden outputs are often named after something else
         raise UsageError(
             f"{shorten(path.name)} holds the arrays {_list_names(values)}; the {kind}s are {_list_names([w.name for w in wanted])}",
-            f"Name the arrays as the {kind}s are named, or store all of them without names: numpy.savez(path, first, second).",
+            f"{_suggest_name(values, wanted)}Name the arrays as the {kind}s are named, or store all of them without names: "
+            "numpy.savez(path, first, second).",
         )
     if len(values) < len(wanted) and len(values) == sum(w.name not in empty for w in wanted):
         present = iter(values)
@@ -151,6 +152,12 @@ def _pick_arrays(path: Path, arrays: Mapping[str, Header], wanted: Sequence[Expe
         pairs = ", ".join(f"{shorten(name, 40)} as {shorten(w.name, 40)}" for name, w in zip(values, wanted[:20], strict=False))
         notes.append(f"{shorten(path.name)}: arrays are taken in their order: {pairs}")
     return [*values[: len(wanted)]], notes
+
+
+def _suggest_name(names: Sequence[str], wanted: Sequence[Expected]) -> str:
+    """A question about the first name that is nearly one of those that are wanted and absent."""
+    absent = [w.name for w in wanted if w.name not in names]
+    return next((told for name in names if name not in {w.name for w in wanted} and (told := suggest(name, absent))), "")
 
 
 def _only_count(names: Sequence[str]) -> bool:

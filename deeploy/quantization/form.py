@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from deeploy.errors import UsageError, suggest
+
 Activations = Literal["int8", "uint8", "int16"]
 Method = Literal["minmax", "entropy", "percentile"]
 ACTIVATIONS: tuple[Activations, ...] = get_args(Activations)  # the default is the first
@@ -50,6 +52,11 @@ class Form:
     weight_loss: float | None = None
     least: float = LEAST
     float_share: float = FLOAT_SHARE
+
+    def __post_init__(self) -> None:
+        for field, given, known in (("method", self.method, METHODS), ("activations", self.activations, ACTIVATIONS)):
+            if given not in known:
+                raise UsageError(f"{field}={given!r} is unknown", f"{suggest(given, known, f'{field}=')}Use one of {', '.join(known)}.")
 
     def __str__(self) -> str:
         parts = [self.activations, "per channel" if self.per_channel else "per tensor"]

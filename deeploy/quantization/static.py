@@ -26,7 +26,7 @@ import onnx
 from onnx import numpy_helper
 
 from deeploy.documents import Contents
-from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
+from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten, suggest
 from deeploy.frontend import import_model, without_branches
 from deeploy.frontend.graph_io import fix_dims, name_dims
 from deeploy.frontend.load import opset_version, read_model
@@ -195,7 +195,8 @@ def _check_names(model: onnx.ModelProto, form: Form) -> None:
         for name in names:
             if name not in known:
                 listed = ", ".join(shorten(node.name) for node in model.graph.node[:5])
-                raise UsageError(f"{option} {shorten(name)}: the model has no such node", f"Its first nodes are {listed}.")
+                near = suggest(name, known, f"{option} ")
+                raise UsageError(f"{option} {shorten(name)}: the model has no such node", f"{near}Its first nodes are {listed}.")
 
 
 def _find_working_options(quantizer: ModuleType, model: onnx.ModelProto, samples: Sequence[Sample], result: Path, form: Form) -> str:
