@@ -60,7 +60,7 @@ def _export_module(model: Module, example_inputs: Sequence[object] | None, path:
     was_training = model.training
     try:
         model.train(False)
-        given = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)  # one that is not in a tuple
+        given = tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)  # one tensor
         torch.onnx.export(model, given, str(path), verbose=False)
     except ImportError as error:
         raise UsageError(f"PyTorch's exporter needs {error.name}", "pip install torch onnxscript") from error

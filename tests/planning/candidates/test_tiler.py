@@ -24,7 +24,7 @@ from deeploy.planning.candidates.candidate import Candidate
 from deeploy.planning.candidates.tiler import Tiler
 from deeploy.planning.program import Call
 from deeploy.planning.tiling.loops import Footprints, Stream
-from deeploy.target import load
+from deeploy.target import load, passes
 from tests.execution.simulation import nets
 from tests.models import save_graph
 from tests.planning.tiling.tiles import spans
@@ -252,7 +252,8 @@ def test_what_is_used_in_place_is_packed_as_the_kernel_wants(tmp_path: Path) -> 
     save_graph(graph, tmp_path / "filters.onnx")
     siracusa = load("siracusa")
     packed = (replace(kernel, strided={"x": 1, "y": 1}) for kernel in siracusa.kernels if kernel.name == "conv2d")
-    cutting = replace(siracusa, kernels=(*packed, *(kernel for kernel in siracusa.kernels if kernel.op != "Conv")))
+    portable = (*packed, *(kernel for kernel in siracusa.kernels if kernel.op != "Conv"))
+    cutting = replace(siracusa, kernels=portable, passes=passes(has_near_memory=True))
     plan = deeploy.compile(tmp_path / "filters.onnx", cutting).plan
     (call,) = (call for call in plan.program.calls if call.node.op == "Conv")
     assert plan.machine is not None

@@ -25,6 +25,7 @@ from tests.execution.simulation.nets import compile_nodes, node
 from tests.schedule.test_alternating import save_alternating
 
 Fixes = Mapping[str, str | int]
+ARRAY = str(Path(__file__).parents[2] / "targets" / "array")
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +100,7 @@ def test_a_node_runs_behind_another_one(wanted: tuple[str, str], target: str, tw
     assert layer(one, later[0]) > layer(one, earlier[0])
 
 
-@pytest.mark.parametrize("target", ["siracusa", "generic"])
+@pytest.mark.parametrize("target", [ARRAY, "generic"], ids=["array", "generic"])
 def test_a_kernel_that_is_fixed_computes_the_node(target: str, two_branches_model: Path) -> None:
     free = plan_with(two_branches_model, {}, target, Options())
     step = layer(free, "c")

@@ -5,7 +5,7 @@ The array runs convolutions and products alone, with weights stored as the graph
 
 from dataclasses import replace
 
-from deeploy.target import DmaPath, Engine, Kernel, Memory, PathTiming, Rate, Timing, load
+from deeploy.target import DmaPath, Engine, Kernel, Memory, PathTiming, Rate, Timing, load, passes
 
 CORES, ARRAY = "cores", "array"
 _SIRACUSA = load("siracusa")
@@ -40,5 +40,6 @@ TARGET = replace(
         paths={"L2_L1": _NEAR, "L2_PAD": _NEAR, "L3_L2": _FAR},
         kernels={"default": Rate(100, 4, 8), "array": Rate(12_000, 0.1, 0.1)},
     ),
+    passes=passes(has_near_memory=True),
     kernels=(*(replace(kernel, engine=CORES) for kernel in _GENERIC), *_on_array("conv2d_any"), *_on_array("matmul_any")),
 )
