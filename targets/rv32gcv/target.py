@@ -17,6 +17,7 @@ TARGET = replace(
     summary="an RV32GCV processor: kernels of its vectors, one RAM, constants read in place from flash",
     serves=("riscv_vector",),
     kernels=KERNELS,
+    timing=None,  # of vectors, and of floats in hardware
     options={
         "compiler": "clang --target=riscv32-unknown-elf -march=rv32gcv -mabi=ilp32d -ffp-contract=off"
         " -isystem /usr/lib/picolibc/riscv64-unknown-elf/include",
