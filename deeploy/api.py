@@ -233,15 +233,18 @@ def quantize(
         ModelError, UnsupportedError: the model cannot be read or quantised.
         AccuracyError: an output keeps less than ``at_least``.
     """
-    from deeploy.quantization.judged import quantise_at_least
-    from deeploy.quantization.static import quantize_model as quantised
+    from deeploy.quantization.judged import write_judged
+    from deeploy.quantization.run import load_quantiser
+    from deeploy.quantization.static import check_output, quantize_model, read_source
 
     with model_file(model, example_inputs) as source, npz_file(calibration) as samples, tempfile.TemporaryDirectory() as scratch:
         path = Path(output) if output is not None else Path(scratch) / "int8.onnx"
         if at_least is None:
-            quantised(source, samples, path, form, dims, pins, stream=stream)
+            quantize_model(source, samples, path, form, dims, pins, stream=stream)
         else:
-            quantise_at_least(at_least, source, samples, path, form, dims, pins, stream)
+            load_quantiser()
+            check_output(path)
+            write_judged(read_source(source, samples, dims or {}, pins or {}, None, stream), path, replace(form, least=at_least), at_least)
         return onnx.load(path)
 
 

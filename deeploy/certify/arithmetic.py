@@ -92,8 +92,8 @@ def _requantise_ranges(node: Node, reached: Range, sums: Ends, constants: Consta
     attrs, y = node.attrs, node.outputs[0].dtype
     shift, low, high = int(attrs["shift"]), int(attrs["low"]), int(attrs["high"])
     factor, summand = (values.astype(object) for values in constants[1:])  # Python's integers, which do not overflow
-    found = [np.atleast_1d(end.astype(object) * factor + added) for end in sums for added in (0 * summand, summand)]
-    product = min(min(end) for end in found), max(max(end) for end in found)
+    extremes = [np.atleast_1d(end.astype(object) * factor + added) for end in sums for added in (0 * summand, summand)]
+    product = min(min(end) for end in extremes), max(max(end) for end in extremes)
     if not _fits_type(product, _DOUBLE):
         return LayerArithmetic(reached, product, failure=f"products from {product[0]} to {product[1]} do not fit into 64 bits")
     if not 0 <= shift <= LONGEST_SHIFT:
@@ -131,5 +131,5 @@ def _clamp_range(node: Node, reached: Range) -> Range:
     return (least, most) if high is None else (min(least, int(high)), min(most, int(high)))
 
 
-def _fits_type(found: Range, allowed: Range) -> bool:
-    return allowed[0] <= found[0] and found[1] <= allowed[1]
+def _fits_type(reached: Range, allowed: Range) -> bool:
+    return allowed[0] <= reached[0] and reached[1] <= allowed[1]

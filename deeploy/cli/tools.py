@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -205,28 +204,18 @@ def _quantize_model(
     pins: Mapping[str, PinnedValue],
     as_json: bool,
 ) -> None:
-    import onnx
-
-    from deeploy.quantization.losses import compare_networks
-    from deeploy.quantization.messages import compare_sizes, constant_sizes, describe_result, too_low, warn_of_loss
+    from deeploy.quantization.judged import write_judged
+    from deeploy.quantization.messages import compare_sizes, describe_result, warn_of_loss
     from deeploy.quantization.run import load_quantiser
-    from deeploy.quantization.static import check_output, read_source, scratch_folder, write_quantised
+    from deeploy.quantization.static import check_output, read_source
     from deeploy.quantization.weights import summarise_weights
 
     load_quantiser()
     check_output(output)
-    with Progress() as progress, scratch_folder(output) as folder:
+    with Progress() as progress:
         progress("read")
         source = read_source(model, calibrate, dims, pins, states, stream)
-        progress("quantise")
-        made = folder / output.name
-        written = write_quantised(source, made, form)
-        progress("compare with the float model")
-        comparison = compare_networks(source, made)
-        if at_least is not None and comparison.signal_to_noise < at_least:
-            raise too_low(comparison, at_least)
-        stored = constant_sizes(source, onnx.load(made))
-        os.replace(made, output)
+        written, comparison, stored = write_judged(source, output, form, at_least, progress)
     if as_json:
         head = {"output": str(output), "form": str(form), "bytes": dict(zip(("float", "quantised"), stored, strict=True))}
         print_text(json.dumps({**head, **written.contents(source.states), **comparison.contents()}))

@@ -118,9 +118,9 @@ def _cut_output(output: StreamedOutput, whole: np.ndarray, calls: int) -> Arrays
     return [whole.take(range(max(0, begin), max(0, begin + output.columns)), output.axis) for begin in first]
 
 
-def _cut_windows(lengthened: Lengthened, end: int, found: dict[str, np.ndarray]) -> Arrays:
+def _cut_windows(lengthened: Lengthened, end: int, values: dict[str, np.ndarray]) -> Arrays:
     """The windows that end at a column of the input."""
-    cuts = ((found[t.name], course.axis, end // course.period, count, fill) for t, course, count, fill in lengthened.cuts)
+    cuts = ((values[t.name], course.axis, end // course.period, count, fill) for t, course, count, fill in lengthened.cuts)
     return [_cut_window(*cut) for cut in cuts]
 
 

@@ -68,11 +68,11 @@ def spread_periods(steps: Sequence[tuple[Iterable[str], Iterable[str]]], periods
         steps: in the order in which they run: the names of what each writes, and of what it reads.
         periods: of what leaves an inference, by name.
     """
-    needed, found = dict(periods), list[int]()
+    needed, periods_of_nodes = dict(periods), list[int]()
     for written, read in reversed(steps):
-        found.append(math.gcd(*(needed.get(name, 0) for name in written)) or 1)
-        needed |= {name: math.gcd(needed.get(name, 0), found[-1]) for name in read}
-    return found[::-1]
+        periods_of_nodes.append(math.gcd(*(needed.get(name, 0) for name in written)) or 1)
+        needed |= {name: math.gcd(needed.get(name, 0), periods_of_nodes[-1]) for name in read}
+    return periods_of_nodes[::-1]
 
 
 def _print_type(tensor: Tensor) -> str:

@@ -213,14 +213,14 @@ def _softmax_integers(node: Node) -> dict[str, tuple[Range, Range]]:
     attrs, bits, table = node.attrs, 64 if softmax_is_wide(node) else 32, node.operands[1]
     total, top = columns(node) * _largest(table), _largest(table) * int(attrs["levels"])
     is_rounded = attrs.get("rounded", True)
-    found = {
+    ranges = {
         "sums": held(0, (1 + is_rounded) * max(total, 1), bits, False),
         "numerators": held(0, 2 * top + total if is_rounded else top, bits, False),
     }
     if len(node.operands) < 3:
-        return found
+        return ranges
     smallest = int(attrs["smallest"])
-    return {**found, "entries": ((int(attrs["low"]) - smallest, int(attrs["high"]) - smallest), (0, node.operands[2].elements - 1))}
+    return {**ranges, "entries": ((int(attrs["low"]) - smallest, int(attrs["high"]) - smallest), (0, node.operands[2].elements - 1))}
 
 
 def _fixed_softmax_integers(node: Node) -> dict[str, tuple[Range, Range]]:

@@ -146,22 +146,22 @@ class _SamplePartitioner:
         if node.op == RESHAPE:
             before = math.prod(tensor.shape[:axis])
             fits = (i for i, n in enumerate(result.shape) if math.prod(result.shape[:i]) == before and n % len(self.chips) == 0)
-            found = next(fits, None)
-            return None if found is None else (axis, found)
+            dim = next(fits, None)
+            return None if dim is None else (axis, dim)
         axes = self.rows.matching(node, tensor, axis, (*node.operands, *node.outputs))
         return axes if axes is not None and axes[-1] is not None else None
 
     def _shared(self, node: Node, axes: Axes) -> dict[int, Attributes] | None:
         """By chip the attributes of a node on its samples; None where no attributes express that."""
-        found: dict[int, Attributes] = {}
+        attributes_of_chips: dict[int, Attributes] = {}
         tensors = (*node.operands, *node.outputs)
         for chip in self.chips:
             own = [None if axis is None else self._division(tensor, axis).indices[chip] for tensor, axis in zip(tensors, axes, strict=True)]
             attrs = shared(node, axes, own)
             if attrs is None:
                 return None
-            found[chip] = attrs
-        return found
+            attributes_of_chips[chip] = attrs
+        return attributes_of_chips
 
     def _bring(self, node: Node, axes: Sequence[int | None]) -> None:
         """Bring the variables that a node reads to where it reads them."""

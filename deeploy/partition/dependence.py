@@ -319,7 +319,7 @@ def summed_axes(node: Node, declare: Declare, tensor: Tensor, axis: int) -> tupl
         geometry, stored = _bind_geometry(node, names, nest, layouts)
         if geometry is None:
             continue
-        maps, found = geometry.nest.maps(), list[int | None]()
+        maps, axes = geometry.nest.maps(), list[int | None]()
         if node.op != REDUCE_SUM.name and not _sums_of_products(geometry.nest):
             return None
         reads = dict(zip(names, node.operands, strict=False))
@@ -331,8 +331,8 @@ def summed_axes(node: Node, declare: Declare, tensor: Tensor, axis: int) -> tupl
             places = [place for place, expr in enumerate(along.get(name, ())) if dim in expr.dims()]
             if len(places) > 1 or any(along[name][place].bare() is None for place in places):
                 return None
-            found.append(places[0] if places else None)
-        return tuple(found)
+            axes.append(places[0] if places else None)
+        return tuple(axes)
     return None
 
 

@@ -3,41 +3,37 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 
-from deeploy.options.texts import PinnedValue
+import onnx
+
 from deeploy.quantization.form import Form
-from deeploy.quantization.losses import compare_networks
-from deeploy.quantization.messages import too_low
-from deeploy.quantization.run import load_quantiser
-from deeploy.quantization.static import check_output, read_source, scratch_folder, write_quantised
+from deeploy.quantization.losses import LossComparison, compare_networks
+from deeploy.quantization.messages import constant_sizes, too_low
+from deeploy.quantization.static import CalibrationSource, Written, scratch_folder, write_quantised
 
 
-def quantise_at_least(
-    least: float,
-    float_model: Path,
-    calibration: Path,
-    output: Path,
-    form: Form,
-    dims: Mapping[str, int] | None,
-    pins: Mapping[str, PinnedValue] | None,
-    stream: str | None,
-) -> None:
-    """Quantise as ``quantize_model`` does, and write the model where every output keeps ``least`` decibel of signal to noise.
+def write_judged(
+    source: CalibrationSource, output: Path, form: Form, least: float | None, progress: Callable[[str], object] = lambda stage: None
+) -> tuple[Written, LossComparison, tuple[int, int]]:
+    """Quantise, compare with the float model, and write the result where every output keeps ``least`` decibel of signal to noise.
+
+    Returns:
+        What was written, what it loses, and the bytes of constants before and after.
 
     Raises:
         AccuracyError: an output keeps less; nothing is written.
-        UsageError, ModelError, UnsupportedError: as ``quantize_model``.
+        UnsupportedError: onnxruntime cannot quantise or run the model.
     """
-    load_quantiser()
-    check_output(output)
     with scratch_folder(output) as folder:
-        source = read_source(float_model, calibration, dims or {}, pins or {}, None, stream)
+        progress("quantise")
         made = folder / output.name
-        write_quantised(source, made, replace(form, least=least))
+        written = write_quantised(source, made, form)
+        progress("compare with the float model")
         comparison = compare_networks(source, made)
-        if comparison.signal_to_noise < least:
+        if least is not None and comparison.signal_to_noise < least:
             raise too_low(comparison, least)
+        stored = constant_sizes(source, onnx.load(made))
         os.replace(made, output)
+    return written, comparison, stored

@@ -118,8 +118,10 @@ def _learning_tensors(selection: Selection) -> set[Tensor]:
     return moving
 
 
-def _build_graphs(graph: Graph, selection: Selection, options: TrainOptions, optimizer: Optimizer, found: _Differentiated) -> TrainedGraphs:
-    label, cost, gradients = found
+def _build_graphs(
+    graph: Graph, selection: Selection, options: TrainOptions, optimizer: Optimizer, derivatives: _Differentiated
+) -> TrainedGraphs:
+    label, cost, gradients = derivatives
     rate, states = Tensor(RATE, (1,), DType.FLOAT32), _StepStates()
     _update_weights(states, selection, gradients, optimizer, rate, options.accumulate)
     inputs = (*selection.graph.inputs, label, rate)

@@ -226,10 +226,10 @@ def expand_average(
 def batch_norm(dy: Tensor, x: Tensor, scale: Tensor, mean: Tensor, inverse: Tensor, *, epsilon: float = 1e-5) -> Results:
     """The gradients of data, scale and bias, by mean and one over the deviation of the batch."""
     channels, axes = [1, -1, *[1] * (x.rank - 2)], [0, *range(2, x.rank)]
-    found = norm_gradients(
+    gradients = norm_gradients(
         dy, (x - mean.reshape(channels)) * inverse.reshape(channels), inverse.reshape(channels), scale.reshape(channels), axes
     )
-    return [found[0], *(each and each.reduce("Sum", *axes, keepdims=0) for each in found[1:])]
+    return [gradients[0], *(each and each.reduce("Sum", *axes, keepdims=0) for each in gradients[1:])]
 
 
 @declares("SimplifiedLayerNormalizationGrad", rank=1)
