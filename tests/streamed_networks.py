@@ -104,6 +104,30 @@ def silero(n: Net, samples: int = 320, size: int = 32, c: int = 6, units: int = 
     return [n.Sigmoid(n.MatMul(n.Squeeze(y, n.i(1)), n.w(units, 1)))]
 
 
+def attend(n: Net, x: str, heads: int, mask: np.ndarray, kind: str = "add", bias: np.ndarray | None = None) -> str:
+    """A layer of attention over columns [1, columns, 4 x heads], with a norm in front and a shortcut.
+
+    Args:
+        mask: whether a column sees another one; what is hidden is far below by a summand ("add"), or minus infinity ("where").
+        bias: added to scores.
+    """
+    columns, width = len(mask), 4 * heads
+    narrow = 4
+    inner = n.LayerNormalization(x, n.c(np.ones(width, np.float32)), n.c(np.zeros(width, np.float32)), axis=-1)
+
+    def project(y: str) -> str:
+        return str(n.MatMul(y, n.c(n.random.standard_normal((width, width)).astype(np.float32) / np.float32(width**0.5))))
+
+    orders = ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3])
+    q, k, v = (n.Transpose(n.Reshape(n.Add(project(inner), n.w(width)), n.i(1, columns, heads, narrow)), perm=perm) for perm in orders)
+    scores = n.Mul(n.MatMul(q, k), n.c(np.float32(narrow**-0.5)))
+    scores = scores if bias is None else n.Add(scores, n.c(bias))
+    hidden = n.c(np.where(mask, 0, -1e9).astype(np.float32)) if kind == "add" else n.c(np.float32(-np.inf))
+    scores = n.Add(scores, hidden) if kind == "add" else n.Where(n.c(mask), scores, hidden)
+    found = n.Transpose(n.MatMul(n.Softmax(scores, axis=-1), v), perm=[0, 2, 1, 3])
+    return str(n.Add(x, project(n.Reshape(found, n.i(1, columns, width)))))
+
+
 NETWORKS: Mapping[str, tuple[Callable[..., list[str]], str]] = {
     "ds_cnn": (ds_cnn, "x0.2"),
     "tc_resnet": (tc_resnet, "x0.2"),

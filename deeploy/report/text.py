@@ -121,6 +121,10 @@ def stream_lines(entry: Document) -> list[str]:
         f"  states {format_number(states)} bytes; products {products} of at least {least}, {window} of the window",
         f"  layers: {layers}{mean}",
         *outputs,
+        *(
+            f"  {shorten(band['node'])} sees {band['before']} columns before, and {band['after']} behind"
+            for band in stream.get("bands", [])
+        ),
     ]
 
 

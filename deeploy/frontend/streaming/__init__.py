@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 
@@ -49,6 +50,17 @@ class StreamedOutput:
 
 
 @dataclass(frozen=True)
+class SeenBand:
+    """An attention that streams: by how many columns it sees further than its own block of them, and whether the window limits that."""
+
+    node: str
+    block: int
+    before: int
+    after: int
+    is_limited: bool
+
+
+@dataclass(frozen=True)
 class StreamDescription:
     """A network that streams: ``window`` columns in the file, ``hop`` new ones for each call, and what becomes of its outputs."""
 
@@ -58,6 +70,7 @@ class StreamDescription:
     hop: int
     outputs: tuple[StreamedOutput, ...]
     heads: tuple[str, ...]  # nodes that need a window
+    bands: tuple[SeenBand, ...]  # attentions that need columns in front and behind alone
     products: int  # of one call, in the mean
     least_products: int  # of the lengthened network for a hop, and of what is computed of windows
     window_products: int  # of the network of the file
@@ -68,6 +81,9 @@ class StreamDescription:
         lines = [f"stream: each inference takes {self.hop} new columns of {shorten(self.input)}; columns by which outputs lag: {delays}"]
         late = ", ".join(f"{shorten(out.name)} {out.calls}" for out in self.outputs if out.calls > 1)
         lines += [f"stream: inferences from one new result to the next: {late}"] if late else []
+        for band in self.bands:
+            limit = ", as many as the window has" if band.is_limited else ""
+            lines.append(f"stream: {shorten(band.node)} sees {band.before} columns before{limit}, and {band.after} behind")
         if self.heads:
             lines.append(f"stream: computed of a window, anew in every inference: {shorten(', '.join(self.heads), 200)}, and what follows")
         return lines
@@ -118,8 +134,8 @@ def stream_graph(graph: Graph, wanted: StreamAxis, is_window: bool = False) -> S
         return walked
 
     first = walk(_ANY_HOP)
-    least = find_common_hop(first.courses.values())
-    hop = wanted.hop or least
+    hop = wanted.hop or find_common_hop([*first.courses.values(), *(Course(0, period) for period in first.steps.values())])
+    _check_blocks(first, hop)
     if first.heads and all(t is source for t in first.courses):
         raise UnsupportedError(
             f"{first.heads[0]} needs the whole window of input {shorten(source.name)}",
@@ -138,8 +154,18 @@ def stream_graph(graph: Graph, wanted: StreamAxis, is_window: bool = False) -> S
     made = name_all(made)
     least_products = _count_least(counted, replace(wanted, hop=hop), told)
     counts = count_products(made), least_products, count_products(counted)
-    stream = StreamDescription(source.name, axis, source.shape[axis], hop, told, tuple(str(node) for node in final.heads), *counts)
+    seen = (SeenBand(str(node), b.block, b.before, b.after, b.is_limited) for node, b in final.bands.items())
+    heads = tuple(str(node) for node in final.heads)
+    stream = StreamDescription(source.name, axis, source.shape[axis], hop, told, heads, tuple(seen), *counts)
     return Streamed(file, wanted, made, stream, tuple(final.pairs), final.masks)
+
+
+def _check_blocks(walked: Streaming, hop: int) -> None:
+    """Raise where a hop ends within a block of an attention."""
+    for node, period in walked.steps.items():
+        if hop % period:
+            what = f"{node} sees columns in blocks of {walked.bands[node].block}: a hop of {hop} columns of the input ends within one"
+            raise UnsupportedError(what, f"Give a hop that is a multiple of {Fraction(period).numerator}.")
 
 
 def _count_least(graph: Graph, wanted: StreamAxis, outputs: Sequence[StreamedOutput]) -> int:
@@ -147,7 +173,7 @@ def _count_least(graph: Graph, wanted: StreamAxis, outputs: Sequence[StreamedOut
     calls = math.lcm(*(output.calls for output in outputs))
     hop = (wanted.hop or 0) * calls
     columns = -(-_LONG // hop) * hop + next(t for t in graph.inputs if t.name == wanted.input).shape[wanted.axis]
-    shorter, longer = (lengthen_graph(graph, wanted, columns + more) for more in (0, hop))
+    shorter, longer = (lengthen_graph(graph, wanted, columns + more, True) for more in (0, hop))
     heads = next((calls // output.calls for output in outputs if output.axis is None), 0)
     return -(-(count_products(longer.body) - count_products(shorter.body) + count_products(longer.head) * heads) // calls)
 
@@ -187,11 +213,11 @@ class Lengthened:
     head: Graph
 
 
-def lengthen_graph(graph: Graph, wanted: StreamAxis, columns: int) -> Lengthened:
-    """The network for a recording of so many columns."""
+def lengthen_graph(graph: Graph, wanted: StreamAxis, columns: int, is_sketch: bool = False) -> Lengthened:
+    """The network for a recording of so many columns; of a sketch, products can be counted alone."""
     graph = forms.OPERATORS(graph)
     source, axis = find_source(graph, wanted)
-    walked = Recording(graph, source, axis, columns)
+    walked = Recording(graph, source, axis, columns, is_sketch)
     walked.run()
     streamed = [walked.of(t) for t in graph.outputs if t in walked.courses]
     cuts = [walked.of(tensor) for tensor, _, _ in walked.windows.values()]

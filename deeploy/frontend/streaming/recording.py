@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
+from deeploy.frontend.streaming.attention import Band
 from deeploy.frontend.streaming.rules import RULES
-from deeploy.frontend.streaming.walk import Course, CourseWalk, Fill, WindowSpan, with_columns
-from deeploy.ir.nodes import Node, Tensor
-from deeploy.ir.rewriting import need
+from deeploy.frontend.streaming.walk import Course, CourseWalk, Fill, Meeting, WindowSpan, with_columns
+from deeploy.ir.nodes import Node, Tensor, constant
+from deeploy.ir.rewriting import need, require
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
 
@@ -25,13 +28,32 @@ class Recording(CourseWalk):
 
     keeps_pads = True
 
-    def __init__(self, graph: Graph, source: Tensor, axis: int, columns: int) -> None:
+    def __init__(self, graph: Graph, source: Tensor, axis: int, columns: int, is_sketch: bool = False) -> None:
         super().__init__(graph, source, axis, columns, RULES)
+        self.is_sketch = is_sketch
         self.windows: dict[Tensor, tuple[Tensor, Course, float]] = {}
 
     def slide(self, node: Node, x: Tensor, span: WindowSpan, fill: Fill) -> tuple[Tensor, Course]:
         course = self.courses[x]
         return self.of(x), Course(course.axis, course.period * span.stride)
+
+    def meet(self, node: Node, queries: Tensor, keys: Tensor, values: Tensor, band: Band) -> Meeting:
+        columns, course = self.columns(queries), self.courses[queries]
+        require(self.columns(keys) == self.columns(values) == columns)
+        blocks = -(-columns // band.block)
+        whole = self._surround(queries, 0, blocks * band.block - columns)
+        k, v = (self._surround(x, band.before, blocks * band.block + band.after - columns) for x in (keys, values))
+        places = np.arange(blocks)[:, None, None] * band.block - band.before + np.arange(band.width)
+        shown = (places >= 0) & (places < columns)
+        mask = None if shown.all() else constant(shown[0 if blocks == 1 else ...])
+        return self.pair_blocks((whole, k, v), mask, band, blocks, course, columns)
+
+    def _surround(self, x: Tensor, before: int, after: int) -> Tensor:
+        """A tensor with zeros in front of a recording, and behind it."""
+        narrow = self.narrow(x)
+        stored, axis = self.of(narrow.tensor), self.courses[narrow.tensor].axis
+        front, behind = ([count if at == axis else 0 for at in range(stored.rank)] for count in (before, after))
+        return self.widen(narrow, stored.pad(front, behind, need(narrow.store(0.0))))
 
     def wait(self, x: Tensor, delay: int) -> Tensor:
         return self.of(x)

@@ -10,7 +10,8 @@ import numpy as np
 
 from deeploy.frontend.lower.lookup import UNARY
 from deeploy.frontend.lower.pointwise import BINARY
-from deeploy.frontend.streaming.walk import LOWEST, Course, CourseWalk, Fill, WindowSpan
+from deeploy.frontend.streaming.bands import stream_attention
+from deeploy.frontend.streaming.walk import LOWEST, Course, CourseWalk, Fill, WindowSpan, replace_name
 from deeploy.ir.nodes import Node, Tensor, constant
 from deeploy.ir.rewriting import need, require
 from deeploy.operators.recurrent import GATES
@@ -168,12 +169,6 @@ def _stream_frame(walk: CourseWalk, node: Node) -> bool:
     return walk.emit(node, (columns, taken), result, frames)
 
 
-def replace_name(result: Tensor, y: Tensor) -> Tensor:
-    """A result under the name of a tensor of the file."""
-    node = result.maker
-    return result if node is None else node.another(outputs=(replace(y, maker=None),)).outputs[0]
-
-
 def _stream_slice(walk: CourseWalk, node: Node) -> bool:
     """Columns that are left out at the ends of a recording, every n-th column, or the last ones alone; other axes as they are."""
     x, course = _check_first(walk, node)
@@ -207,7 +202,12 @@ def _stream_pad(walk: CourseWalk, node: Node) -> bool:
 
 
 def _stream_multiply(walk: CourseWalk, node: Node) -> bool:
-    """Products of matrices of which one has the streamed axis, which they are not summed over, or both have it among their batches."""
+    """Products of matrices of which one has the streamed axis, which they are not summed over, or both have it among their batches.
+
+    The last one of an attention that is limited to a band computes the whole attention.
+    """
+    if node in walk.attentions:
+        return stream_attention(walk, node)
     a, b, *others = node.operands
     y = node.outputs[0]
     require(all(t not in walk.courses and t not in walk.whole for t in (*others, *(t for t in (a, b) if t not in walk.courses))))

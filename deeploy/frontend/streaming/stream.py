@@ -11,7 +11,7 @@ passed, is masked.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -20,9 +20,21 @@ import numpy as np
 from deeploy.errors import UnsupportedError
 from deeploy.frontend.lower.quant import behind_dequantisation
 from deeploy.frontend.states import Pair
-from deeploy.frontend.streaming.rules import RULES, replace_name
+from deeploy.frontend.streaming.attention import Band
+from deeploy.frontend.streaming.rules import RULES
 from deeploy.frontend.streaming.sums import WindowSums
-from deeploy.frontend.streaming.walk import CONVOLUTIONS, Course, CourseWalk, Fill, Narrow, WindowSpan, find_common_hop, with_columns
+from deeploy.frontend.streaming.walk import (
+    CONVOLUTIONS,
+    Course,
+    CourseWalk,
+    Fill,
+    Meeting,
+    Narrow,
+    WindowSpan,
+    find_common_hop,
+    replace_name,
+    with_columns,
+)
 from deeploy.ir.nodes import Node, Tensor, compute, concat, constant, inverse_order, set_name
 from deeploy.ir.rewriting import need, require
 from deeploy.ir.types import DType
@@ -62,6 +74,7 @@ class Streaming(CourseWalk):
         sums: what is known of tensors that are summed over time.
         pairs: its states.
         periods: of what states become, by name: in every how many calls that is.
+        steps: the columns of the input that blocks of attentions have, by their last products.
         masks: by the name of an input, in which call from 0 on each column of a tensor is one of the recording.
         needs, wanted: what walks before found, and what this one finds.
     """
@@ -84,6 +97,7 @@ class Streaming(CourseWalk):
         self.pairs: list[Pair] = []
         self.periods: dict[str, int] = {}
         self.ends: list[tuple[Tensor, Tensor]] = []  # states as they are read and as they are left
+        self.steps: dict[Node, int | Fraction] = {}
         self.masks: dict[str, np.ndarray] = {}
         self._histories: dict[Key, Tensor] = {}
         self.mask_inputs: dict[str, Tensor] = {}
@@ -106,6 +120,41 @@ class Streaming(CourseWalk):
             fill = course.fill
         length = (columns // span.stride - 1) * span.stride + span.reach
         return self._history(x, past + columns - new, length, fill), Course(course.axis, course.period * span.stride, delay)
+
+    def meet(self, node: Node, queries: Tensor, keys: Tensor, values: Tensor, band: Band) -> Meeting:
+        tensors = queries, keys, values
+        course, new, delays = self.courses[queries], self.columns(queries), [self.courses[x].delay for x in tensors]
+        period = course.period * band.block
+        require(not self.is_window, all(self.columns(x) == new and self.courses[x].fill in (None, 0.0) for x in tensors))
+        self.steps[node] = period
+        blocks = max(1, new * self.calls(period) // self.calls(course.period) // band.block)
+        columns = blocks * band.block
+        late = max(0, *(-(-(delay + ahead) // band.block) for delay, ahead in zip(delays, (0, band.after, band.after), strict=True)))
+        reach = columns - band.block + band.width
+        given = [
+            self._history(x, late * band.block + past - delay + columns - new, length, fill)
+            for x, delay, past, length, fill in zip(
+                tensors, delays, (0, band.before, band.before), (columns, reach, reach), (None, 0.0, 0.0), strict=True
+            )
+        ]
+        shown = self._mask_keys(band, blocks, late, self.calls(period)) if band.before else None
+        return self.pair_blocks(given, shown, band, blocks, replace(course, delay=late * band.block, fill=None), columns)
+
+    def _mask_keys(self, band: Band, blocks: int, late: int, calls: int) -> Tensor:
+        """Which columns in front of blocks are of the recording, as an input of the graph; blocks see themselves always."""
+        shape = (1, band.width) if blocks == 1 else (blocks, 1, band.width)
+        name = f"stream keys {late} {blocks} {band.block} {band.before} {band.width} {calls}"
+        places, first = np.arange(band.width), (np.arange(0 if self.is_sketch else blocks) - late)[:, None] * band.block
+        since = np.where(places < band.before, -((places - band.before + first) // (blocks * band.block)), 0)
+        return self._add_mask(name, shape, calls * since)
+
+    def _add_mask(self, name: str, shape: Sequence[int], since: np.ndarray) -> Tensor:
+        """An input of the graph, from ``since`` on true in each element."""
+        if name not in self.mask_inputs:
+            self.mask_inputs[name] = Tensor(name, tuple(shape), DType.BOOL)
+            if self.needs.states is not None:
+                self.masks[name] = since.reshape(shape)
+        return self.mask_inputs[name]
 
     def wait(self, x: Tensor, delay: int) -> Tensor:
         course = self.courses[x]
@@ -242,11 +291,8 @@ class Streaming(CourseWalk):
         delay, calls = course.delay, self.calls(course.period)
         count = 1 if delay % columns == 0 else columns
         name = f"stream {delay} {columns} {rank} {axis}{f' {calls}' if calls > 1 else ''}"
-        if name not in self.mask_inputs:
-            self.mask_inputs[name] = Tensor(name, with_columns([1] * rank, axis, count), DType.BOOL)
-            if self.needs.states is not None:
-                self.masks[name] = calls * -((np.arange(count) - delay) // columns).reshape(self.mask_inputs[name].shape)
-        return self.mask_inputs[name]
+        since = calls * -((np.arange(0 if self.is_sketch else count) - delay) // columns)
+        return self._add_mask(name, with_columns([1] * rank, axis, count), since)
 
 
 def _state_step() -> tuple[Tensor, Tensor]:

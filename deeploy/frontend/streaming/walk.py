@@ -17,8 +17,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from deeploy.frontend.lower.quant import behind_dequantisation
-from deeploy.ir.nodes import Node, Tensor, name_part, set_name
+from deeploy.frontend.streaming.attention import Band, find_attentions
+from deeploy.ir.nodes import Node, Tensor, compute, constant, name_part, set_name
 from deeploy.ir.rewriting import attempt
+from deeploy.ir.types import DType
 from deeploy.ir.values import Graph, read_other_tensors, spread_periods
 from deeploy.operators.recurrent import GATES
 
@@ -76,6 +78,24 @@ class Narrow:
         return fill if q is None else int(q.quantise(fill))
 
 
+@dataclass(frozen=True)
+class Meeting:
+    """Queries of blocks, and the keys and values that each block meets: the axis of blocks, where there are several, is third from last.
+
+    Attributes:
+        shown: which keys are columns of the recording; None where all are.
+        course, columns: of what is computed for the queries.
+    """
+
+    queries: Tensor
+    keys: Tensor
+    values: Tensor
+    shown: Tensor | None
+    blocks: int
+    course: Course
+    columns: int
+
+
 class CourseWalk(ABC):
     """A graph as it is made anew, node by node.
 
@@ -84,6 +104,8 @@ class CourseWalk(ABC):
         courses: of those with the streamed axis.
         whole: those that are computed of windows.
         heads: the nodes that needed a window first.
+        attentions: those that may stream, by their last products.
+        bands: what those that do see.
         is_sketch: extents alone are asked for, which may be far too large for constants of that extent.
     """
 
@@ -97,20 +119,35 @@ class CourseWalk(ABC):
         self.courses: dict[Tensor, Course] = {source: Course(axis, 1)}
         self.whole = set[Tensor]()
         self.heads: list[Node] = []
+        self.attentions = find_attentions(graph)
+        self.bands: dict[Node, Band] = {}
         self.now[source] = Tensor(source.name, with_columns(source.shape, axis, columns), source.dtype)
 
     def run(self) -> None:
-        """Make all nodes anew."""
+        """Make all nodes anew; those of an attention with its last one."""
+        waiting = {each for attention in self.attentions.values() for each in attention.nodes}
         for node in self.graph.nodes:
-            if not any(tensor in self.courses for tensor in node.operands):
-                self.whole.update(node.outputs if not self.whole.isdisjoint(node.operands) else ())
-                self._put(node, read_other_tensors(node, self.of))
-            elif not (node.op in self.rules and attempt(self.rules[node.op], self, node)):
-                self.heads.append(node)
-                self.whole.update(node.outputs)
-                self._put(
-                    node, read_other_tensors(node, lambda t: self.window(t, self.columns_in_file(t)) if t in self.courses else self.of(t))
-                )
+            if node in waiting:
+                continue
+            attention = self.attentions.get(node)
+            if attention is not None and not attempt(self.rules[node.op], self, node):
+                del self.attentions[node]
+                for each in (*attention.nodes, node):
+                    self._make(each)
+            elif attention is None:
+                self._make(node)
+
+    def _make(self, node: Node) -> None:
+        """Make a node anew: by its rule, or of windows."""
+        if not any(tensor in self.courses for tensor in node.operands):
+            self.whole.update(node.outputs if not self.whole.isdisjoint(node.operands) else ())
+            self._put(node, read_other_tensors(node, self.of))
+        elif not (node.op in self.rules and attempt(self.rules[node.op], self, node)):
+            self.heads.append(node)
+            self.whole.update(node.outputs)
+            self._put(
+                node, read_other_tensors(node, lambda t: self.window(t, self.columns_in_file(t)) if t in self.courses else self.of(t))
+            )
 
     def of(self, tensor: Tensor) -> Tensor:
         """What stands for a tensor of the file."""
@@ -165,6 +202,30 @@ class CourseWalk(ABC):
         """The columns over which a window slides, and the course of what is computed of it."""
 
     @abstractmethod
+    def meet(self, node: Node, queries: Tensor, keys: Tensor, values: Tensor, band: Band) -> Meeting:
+        """The blocks of an attention; keys have columns along their last axis, the others along the last but one."""
+
+    def pair_blocks(
+        self, tensors: Sequence[Tensor], shown: Tensor | None, band: Band, blocks: int, course: Course, columns: int
+    ) -> Meeting:
+        """Queries, keys and values of so many blocks, from columns of each that are as many as these need."""
+        q, k, v = tensors
+        if blocks > 1:
+            q = q.reshape((*q.shape[:-2], blocks, band.block, q.shape[-1]))
+            k = self._cut_blocks(k, k.rank - 1, blocks, band)
+            k = k.transpose([*range(k.rank - 3), k.rank - 2, k.rank - 3, k.rank - 1])
+            v = self._cut_blocks(v, v.rank - 2, blocks, band)
+        return Meeting(q, k, v, shown, blocks, course, columns)
+
+    def _cut_blocks(self, x: Tensor, axis: int, blocks: int, band: Band) -> Tensor:
+        """What each block sees of an axis, which the axis of blocks stands in front of."""
+        size = (blocks, band.width)
+        places = np.broadcast_to(0, size) if self.is_sketch else np.arange(blocks)[:, None] * band.block + np.arange(band.width)
+        taken = replace(constant(0, DType.INT64, "places"), shape=size, data=places)
+        shape = (*x.shape[:axis], *size, *x.shape[axis + 1 :])
+        return compute("Gather", x, taken, shape=shape, dtype=x.dtype, label="blocks", axis=axis)
+
+    @abstractmethod
     def wait(self, x: Tensor, delay: int) -> Tensor:
         """A tensor, delayed more."""
 
@@ -195,16 +256,24 @@ def with_columns(shape: Sequence[int], axis: int, columns: int) -> tuple[int, ..
     return tuple(columns if i == axis else n for i, n in enumerate(shape))
 
 
+def replace_name(result: Tensor, y: Tensor) -> Tensor:
+    """A result under the name of a tensor of the file."""
+    node = result.maker
+    return result if node is None else node.another(outputs=(replace(y, maker=None),)).outputs[0]
+
+
 def name_all(graph: Graph) -> Graph:
     """The graph, in which all that has no name gets one, after what it is computed of."""
     taken = {tensor.name for node in graph.nodes for tensor in (*node.operands, *node.outputs)} | {t.name for t in graph.inputs}
+    called = {node.name for node in graph.nodes}
     for node in graph.nodes:
         base = next((tensor.name for tensor in node.operands if tensor.name), graph.name)
         for tensor in (*(t for t in node.operands if t.data is not None), *node.outputs):
             if not tensor.name and tensor.label:
                 set_name(tensor, name_part(base, tensor.label, taken))
         if not node.name:
-            set_name(node, node.outputs[0].name)
+            name = node.outputs[0].name
+            set_name(node, name_part(name, node.op.lower(), called) if name in called else name)
     return graph
 
 
