@@ -27,12 +27,14 @@ class Listening:
         seconds: of signal from one score to the next.
         scores: the elements of the last output, whenever it is new.
         lag: by how many seconds they are late.
+        window: seconds of signal that a score is of; 0 where it is of all that has been.
         cycles, mhz: predicted for these seconds, and the clock; None where the target has none. ``microjoules`` likewise.
     """
 
     seconds: float
     scores: np.ndarray
     lag: float
+    window: float
     cycles: float | None
     mhz: float | None
     microjoules: float | None
@@ -42,9 +44,10 @@ class Listening:
         lines = []
         for call, row in enumerate(self.scores):
             best = int(row.argmax())
-            bar = "#" * round((float(row[best]) - low) / (high - low) * _WIDTH)
+            end = (call + 1) * self.seconds - self.lag
+            bar = "#" * round((float(row[best]) - low) / (high - low) * _WIDTH) if end >= self.window else "of less than a window"
             name = f"{best:>4}" if len(row) > 1 else ""
-            lines.append(f"{(call + 1) * self.seconds - self.lag:8.2f} s{name}{float(row[best]):8.3f}  {bar}".rstrip())
+            lines.append(f"{end:8.2f} s{name}{float(row[best]):8.3f}  {bar}".rstrip())
         return "\n".join([*lines, *self._costs()])
 
     def contents(self) -> Contents:
@@ -106,6 +109,7 @@ def listen(folder: Path, path: Path, on: str = "host", network: str | None = Non
         every * stream["hop"] / rate,
         scores,
         output["delay"] / rate,
+        stream["window"] / rate if output["axis"] is None else 0.0,
         next(costs),
         None if entry["cycles"] is None else clock_mhz(entry),
         next(costs),

@@ -1,20 +1,23 @@
-"""A wake word that is made up here: three vowels in an order, among others, silence and noise.
+"""A wake word that is made up here: three vowels in an order, among others, silence and noise; or words that espeak-ng speaks.
 
-    python examples/wakeword/train.py FOLDER
+    python examples/wakeword/train.py FOLDER [--speech]
 
 A small DS-CNN with random filters finds features, a linear classifier behind them is trained. FOLDER gets ``float.onnx``, which reads
-features of sound, ``calibrate.npz``, and ``recording.wav`` with three wake words in ten seconds. Needs the extra ``demo``.
+features of sound, ``calibrate.npz``, and ``recording.wav`` with three wake words in ten seconds; with --speech, by a speaker who was not
+heard in training. Needs the extra ``demo``.
 """
 
 from __future__ import annotations
 
 import argparse
 import wave
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime
+import speech
 from onnx import TensorProto, helper, numpy_helper
 from sklearn.linear_model import LogisticRegression
 
@@ -25,6 +28,7 @@ FRAMES, SOUNDS, WORD = 64, 900, 5600  # frames of a window, sounds to learn from
 VOWELS = {"a": (850, 1610), "i": (240, 2400), "o": (360, 640), "e": (530, 1840)}  # the first two formants in hertz
 WAKE = "aio"
 SPOKEN = (2.0, 5.0, 8.2)  # seconds at which the wake word begins in the recording
+Words = Mapping[str, list[np.ndarray]]  # recordings of each, the last one of a speaker to test with; without any, vowels are made up
 
 
 def speak(vowels: str, rng: np.random.Generator) -> np.ndarray:
@@ -39,21 +43,26 @@ def speak(vowels: str, rng: np.random.Generator) -> np.ndarray:
     return np.concatenate(parts) * 0.05
 
 
-def make_sound(is_wake: bool, rng: np.random.Generator) -> np.ndarray:
+def say(word: str, rng: np.random.Generator, words: Words) -> np.ndarray:
+    """A word by one of the speakers to learn from."""
+    return words[word][rng.integers(len(words[word]) - 1)] if words else speak(word, rng)
+
+
+def make_sound(is_wake: bool, rng: np.random.Generator, words: Words) -> np.ndarray:
     """A window with the wake word near its end; or another word, a part of one, or nothing. With noise."""
     samples = FEATURES.points + (FRAMES - 1) * FEATURES.step
     sound = rng.normal(0, 0.01, samples)
     if not is_wake and rng.random() < 0.2:
         return sound
-    vowels = WAKE
-    while not is_wake and vowels == WAKE:
-        vowels = "".join(rng.choice(list(VOWELS), 3))
+    wake = word = speech.WAKE if words else WAKE
+    while not is_wake and word == wake:
+        word = str(rng.choice(speech.OTHERS)) if words else "".join(rng.choice(list(VOWELS), 3))
     begin = samples - WORD - int(rng.integers(0, 1400))
     if not is_wake and rng.random() < 0.5:  # the wake word, only begun, or long over
-        vowels, begin = WAKE, samples - int(rng.integers(0, WORD // 2)) if rng.random() < 0.5 else begin - int(rng.integers(3000, 5000))
-    word = speak(vowels, rng)
-    first, last = max(0, begin), min(samples, begin + len(word))
-    sound[first:last] += word[first - begin : last - begin]
+        word, begin = wake, samples - int(rng.integers(0, WORD // 2)) if rng.random() < 0.5 else begin - int(rng.integers(3000, 5000))
+    spoken = say(word, rng, words)
+    first, last = max(0, begin), min(samples, begin + len(spoken))
+    sound[first:last] += spoken[first - begin : last - begin]
     return sound
 
 
@@ -85,13 +94,13 @@ def run_model(model: onnx.ModelProto, samples: np.ndarray) -> np.ndarray:
     return np.concatenate([session.run(None, {name: sample[None]})[0] for sample in samples])
 
 
-def write_recording(path: Path, rng: np.random.Generator) -> None:
+def write_recording(path: Path, rng: np.random.Generator, words: Words) -> None:
     """Ten seconds with three wake words and two others."""
     sound = rng.normal(0, 0.01, 10 * FEATURES.rate)
-    for second, vowels in (*((second, WAKE) for second in SPOKEN), (0.7, "oia"), (6.7, "eae")):
-        begin = int(second * FEATURES.rate)
-        word = speak(vowels, rng)
-        sound[begin : begin + len(word)] += word
+    wake, first, second = (speech.WAKE, *speech.OTHERS[-2:]) if words else (WAKE, "oia", "eae")
+    for seconds, word in (*((begin, wake) for begin in SPOKEN), (0.7, first), (6.7, second)):
+        begin, spoken = int(seconds * FEATURES.rate), words[word][-1] if words else speak(word, rng)
+        sound[begin : begin + len(spoken)] += spoken
     with wave.open(str(path), "wb") as file:
         file.setnchannels(1)
         file.setsampwidth(2)
@@ -102,10 +111,12 @@ def write_recording(path: Path, rng: np.random.Generator) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    folder = parser.parse_args().folder
-    rng = np.random.default_rng(0)
+    parser.add_argument("--speech", action="store_true", help="words that espeak-ng speaks, instead of vowels")
+    arguments = parser.parse_args()
+    folder, rng = arguments.folder, np.random.default_rng(0)
+    words = speech.record_words(FEATURES.rate, WORD, rng) if arguments.speech else {}
     labels = rng.integers(0, 2, SOUNDS)
-    sounds = np.stack([make_sound(bool(label), rng) for label in labels]).astype(np.float32)
+    sounds = np.stack([make_sound(bool(label), rng, words) for label in labels]).astype(np.float32)
     features = run_model(deeploy.frontend_audio(features=FEATURES, frames=FRAMES), sounds)[:, None]
     shapes = {"first": (16, 1, 5, 5), "depth1": (16, 1, 3, 3), "point1": (16, 16, 1, 1), "depth2": (16, 1, 3, 3), "point2": (24, 16, 1, 1)}
     weights = {name: rng.normal(0, (2 / np.prod(shape[1:])) ** 0.5, shape) for name, shape in shapes.items()}
@@ -116,7 +127,7 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     onnx.save(model, folder / "float.onnx")
     np.savez(folder / "calibrate.npz", features=features[:100])
-    write_recording(folder / "recording.wav", rng)
+    write_recording(folder / "recording.wav", rng, words)
     print(f"{folder}: the float network is right for {right:.1%} of {SOUNDS - count} sounds")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -69,6 +70,33 @@ def test_a_microphone_on_the_simulated_chip(tmp_path: Path, environment: dict[st
     section = (DOCS / "gallery.md").read_text().partition("\n## A microphone\n")[2].partition("\n## ")[0]
     steps = [("bash" if "--on gvsoc" in text else language, file, text) for language, file, text in BLOCK.findall(section)]
     assert run_blocks(steps, "gallery", tmp_path, environment) == 3
+
+
+@pytest.mark.slow
+def test_a_microphone_hears_speech(tmp_path: Path, environment: dict[str, str]) -> None:
+    """The example's commands on the host, with words of espeak-ng: scores are high where the word is said, and nowhere else."""
+    if shutil.which("espeak-ng") is None:
+        pytest.skip("there is no espeak-ng")
+    section = (DOCS / "gallery.md").read_text().partition("\n## A microphone\n")[2].partition("\n## ")[0]
+    train, commands = (next(text for _, _, text in BLOCK.findall(section) if said in text) for said in ("--speech", "--target cortex_m4"))
+    spoken = commands.replace("python examples/wakeword/train.py wake\n", train).replace(
+        "run wake/out --stream", "run wake/out --json --stream"
+    )
+    steps = "".join(line + "\n" for line in spoken.splitlines() if "qemu" not in line)
+    assert run_blocks([("bash", "", steps.replace("recording.wav", "recording.wav > scores.json"))], "gallery", tmp_path, environment) == 1
+    found = json.loads((tmp_path / "work" / "scores.json").read_text())
+    ends = [(call + 1) * found["seconds"] - found["lag"] for call in range(len(found["scores"]))]
+    heard = [end for end, (score,) in zip(ends, found["scores"], strict=True) if score > 0.9 and end >= found["window"]]
+    said = (2.0, 5.0, 8.2)  # seconds, as the example has them; a word takes 0.7, and the window has as much behind it
+    assert all(any(begin < end < begin + 1.4 for end in heard) for begin in said)
+    assert all(any(begin < end < begin + 1.4 for begin in said) for end in heard)
+
+
+def test_speech_needs_a_speaker(tmp_path: Path) -> None:
+    command = [sys.executable, ROOT / "examples" / "wakeword" / "train.py", tmp_path / "wake", "--speech"]
+    done = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT), "PATH": str(tmp_path)}, check=False)
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 2
+    assert done.stderr.startswith("--speech: there is no espeak-ng on this machine\nInstall it")
 
 
 def run_blocks(steps: list[tuple[str, str, str]], page: str, folder: Path, environment: dict[str, str]) -> int:

@@ -45,7 +45,7 @@ def test_scores_are_drawn_over_time(tmp_path: Path) -> None:
     assert found.scores.ravel().tolist() == [0, 0, 0.5, 0.5, 0]
     assert json.loads(json.dumps(found.contents()))["scores"] == [[0.0], [0.0], [0.5], [0.5], [0.0]]
     assert str(found).splitlines() == [
-        "    0.05 s   0.000",
+        "    0.05 s   0.000  of less than a window",
         "    0.10 s   0.000",
         f"    0.15 s   0.500  {'#' * 30}",
         f"    0.20 s   0.500  {'#' * 30}",
