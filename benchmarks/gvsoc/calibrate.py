@@ -167,7 +167,7 @@ def measure_gathered(target: Target) -> str:
     for name, fitted in sorted(gathered.rates(target).items()):
         fits = f"{fitted.layers} layers, median error {fitted.median:.1%}, largest {fitted.largest:.1%}"
         print(f"{name:<32}{fits}", file=sys.stderr)
-        texts.append(_table(f"kernel.{name}", _rate(fitted.rate), f"{fits}: {_origin()}"))
+        texts.append(_table(_tables("kernel", {name: {}})[0][0], _rate(fitted.rate), f"{fits}: {_origin()}"))
     return "\n".join(texts)
 
 

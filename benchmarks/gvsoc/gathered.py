@@ -68,6 +68,16 @@ def _dilated(dilation: int, is_depthwise: bool) -> tuple[Case, ...]:
     return tuple(result)
 
 
+def _sums(*shapes: tuple[int, int, int, int, tuple[int, int], int, int]) -> tuple[Case, ...]:
+    """Convolutions that keep their size but for the stride, without a requantisation; the last number is the dilation along rows."""
+    result = []
+    for height, width, channels, filters, taps, stride, dilation in shapes:
+        case = cases.conv((height, width, channels), filters, taps, stride, 0, "plain")
+        pads = ((taps[0] - 1) // 2, (taps[1] - 1) * dilation // 2) * 2
+        result.append(replace(case, attrs={**case.attrs, "dilations": (1, dilation), "pads": pads}))
+    return tuple(result)
+
+
 def _with_small_weights(case: Case) -> Case:
     """The case with weights of 5 bits and sign, so that the engine's 32 bits hold what a deep window adds up to."""
     operands = {**case.operands, "w": case.operands["w"] >> 2, "add": case.operands["add"] >> 2}
@@ -131,6 +141,36 @@ SECOND = (
             *((20, 20, 28, 64, 3, 2), (48, 20, 3, 8, 3, 2), (6, 6, 84, 32, 3, 2)),
         ),
         DENSE,
+    ),
+)
+
+
+BY_RUNS = ("n run", "n oh/6 ow/6 k/32 run group", "n oh/6 ow/6 k/32 run", "n oh ow k/8 run", "n oh ow c", "k run group")
+RUNS = (
+    Gathered(
+        "neureka_runs",
+        _sums(
+            *((12, 12, 64, 64, (5, 5), 1, 1), (16, 16, 32, 32, (1, 7), 1, 1), (16, 16, 64, 32, (3, 5), 1, 1), (8, 8, 64, 96, (3, 3), 2, 1)),
+            *((9, 9, 24, 64, (4, 4), 1, 1), (6, 6, 96, 128, (1, 3), 1, 1), (12, 12, 40, 32, (7, 7), 1, 1), (20, 9, 20, 40, (2, 3), 1, 1)),
+            *((14, 10, 16, 24, (4, 4), 2, 1), (16, 8, 48, 32, (2, 2), 1, 1)),
+        ),
+        BY_RUNS,
+    ),
+    Gathered(
+        "neureka_runs upright",
+        _sums(
+            *((16, 16, 32, 32, (7, 1), 1, 1), (12, 12, 64, 64, (5, 1), 1, 1), (20, 9, 20, 40, (5, 3), 1, 1), (9, 9, 32, 64, (3, 3), 1, 2)),
+            *((16, 12, 16, 64, (9, 2), 2, 1), (8, 8, 96, 64, (3, 1), 1, 1)),
+        ),
+        BY_RUNS,
+    ),
+    Gathered(
+        "neureka_runs linear",
+        _sums(
+            *((1, 36, 96, 96, (1, 7), 1, 1), (1, 64, 24, 64, (1, 9), 1, 1), (1, 50, 16, 24, (1, 5), 2, 1), (1, 72, 32, 32, (1, 3), 1, 2)),
+            *((1, 40, 64, 32, (1, 3), 1, 8), (1, 48, 32, 64, (1, 5), 1, 4), (1, 30, 48, 48, (1, 5), 1, 1), (1, 66, 32, 16, (1, 3), 2, 3)),
+        ),
+        ("n run", "n ow/36 k/32 run group", "n ow/36 k/32 run", "n ow c", "k run group"),
     ),
 )
 
@@ -220,6 +260,22 @@ def rates(target: Target) -> dict[str, Fitted]:
     for name in ("neureka_patches", "neureka_windows", "neureka_patches_nms", "neureka_windows_nms"):
         rate = found[name].rate
         found[f"{name}_sums"] = replace(found[name], rate=replace(rate, per={**rate.per, "n oh ow k/8": 1}))  # 8 sums of a pixel in a cycle
+    return found | run_rates(target)
+
+
+def run_rates(target: Target) -> dict[str, Fitted]:
+    """Rates of convolutions by runs of taps, measured with weights in their own memory.
+
+    Weights in L1 pass again for every subtile, an output in a cycle; their transfers would hide behind other layers and blur that.
+    """
+    found: dict[str, Fitted] = {}
+    for family in RUNS:
+        stem, *words = family.kernel.split()
+        known = _fit(family, _measure(f"{stem}_nms", family.cases, BETWEEN.kernel, BETWEEN.cases, target))
+        passes = {"n ow/36 k run group" if "linear" in words else "n oh/6 ow/6 k run group": 1.0}
+        near = replace(known, rate=replace(known.rate, per={**known.rate.per, **passes}))
+        for name, fitted in ((f"{stem}_nms", known), (f"{stem}_nms_sums", known), (stem, near), (f"{stem}_sums", near)):
+            found[" ".join([name, *words])] = fitted
     return found
 
 

@@ -10,7 +10,8 @@
 
 #include "deeploy_rt.h"
 
-enum { NEUREKA_REGISTERS = 24 };
+enum { NEUREKA_REGISTERS = 24, NEUREKA_WEIGHTS = 0, NEUREKA_X = 1, NEUREKA_CONFIG = 23 };
+enum { NEUREKA_ADD = 1 << 14 }; /* of the configuration: sums are added to those that are there */
 
 struct neureka_layer {
     uint32_t config;       /* mode, types, bits of weights and scales, shift: the configuration register */

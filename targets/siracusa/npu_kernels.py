@@ -351,8 +351,8 @@ def _with_sums(
 # ---- declarations
 
 
-def _declare_pair(
-    name: str, operator: Operator, form: Form, values: Mapping[str, Callable[[Node], int]] | None = None, **row: Unpack[Row]
+def declare_pair(
+    name: str, operator: Operator, form: Form, values: Mapping[str, Callable[[Node], Any]] | None = None, **row: Unpack[Row]
 ) -> Iterator[Kernel]:
     """Two kernels of what the engine makes of a node: weights in their own memory, and weights in L1; templates see ``values``, too.
 
@@ -395,8 +395,8 @@ def _all_of(kernels: Sequence[Kernel], mode: Mode) -> Iterator[Kernel]:
             yield _with_sums(kernel, f"{name}_sums", _of_mode(mode), _lower_subsampled, _of_stride_1)
 
 
-_DENSE_3X3 = tuple(_declare_pair("dense", conv.CONV, _of_mode(Mode.DENSE), nest=_dense_nest))
-_DEPTHWISE_3X3 = tuple(_declare_pair("depthwise", conv.CONV, _of_mode(Mode.DEPTHWISE), nest=_depthwise_nest, tiling=_DEPTHWISE))
+_DENSE_3X3 = tuple(declare_pair("dense", conv.CONV, _of_mode(Mode.DENSE), nest=_dense_nest))
+_DEPTHWISE_3X3 = tuple(declare_pair("depthwise", conv.CONV, _of_mode(Mode.DEPTHWISE), nest=_depthwise_nest, tiling=_DEPTHWISE))
 
 _DILATED = "neureka/neureka_dilated.c"
 
@@ -409,10 +409,10 @@ def _dilated_sample(groups: int, channels: int, dilation: int) -> Sample:
 
 # A plan chooses from the first that fits of those with weights in each memory: windows and what is subsampled come last.
 KERNELS: tuple[Kernel, ...] = (
-    *_declare_pair("pointwise", conv.CONV, _of_mode(Mode.POINTWISE), nest=_pointwise_nest),
+    *declare_pair("pointwise", conv.CONV, _of_mode(Mode.POINTWISE), nest=_pointwise_nest),
     *_DENSE_3X3,
     *_DEPTHWISE_3X3,
-    *_declare_pair(
+    *declare_pair(
         "dense_dilated",
         conv.CONV,
         _dilated_of(Mode.DENSE),
@@ -421,7 +421,7 @@ KERNELS: tuple[Kernel, ...] = (
         macros=_dilation_settings,
         samples=tuple(_dilated_sample(1, 19, dilation) for dilation in DILATIONS),
     ),
-    *_declare_pair(
+    *declare_pair(
         "depthwise_dilated",
         conv.CONV,
         _dilated_of(Mode.DEPTHWISE),
@@ -431,7 +431,7 @@ KERNELS: tuple[Kernel, ...] = (
         macros=_dilation_settings,
         samples=tuple(_dilated_sample(19, 1, dilation) for dilation in DILATIONS),
     ),
-    *_declare_pair(
+    *declare_pair(
         "product",
         matmul.MATMUL,
         _of_mode(Mode.POINTWISE),
@@ -439,7 +439,7 @@ KERNELS: tuple[Kernel, ...] = (
         template="neureka_product.mako",
         tiling=Tiling(whole=("k",), multiple={"n": GROUP, "m": PIXELS}),  # images of whole rows are one job
     ),
-    *_declare_pair(
+    *declare_pair(
         "depthwise_subsampled",
         conv.CONV,
         _subsampled_of(Mode.DEPTHWISE),
@@ -450,7 +450,7 @@ KERNELS: tuple[Kernel, ...] = (
         tiling=_DEPTHWISE,
         scratch={"all": Scratch(lambda node, tile: 2 * _rows(node) * _row_bytes(node))},
     ),
-    *_declare_pair(
+    *declare_pair(
         "patches",
         conv.CONV,
         _as_patches,
@@ -461,7 +461,7 @@ KERNELS: tuple[Kernel, ...] = (
         strided={"x": 2, "y": 1},
         scratch={"patches": Scratch(lambda node, tile: 2 * _patches_at_once(node) * _patch_bytes(node))},
     ),
-    *_declare_pair(
+    *declare_pair(
         "windows",
         conv.CONV,
         _as_windows,
@@ -473,7 +473,7 @@ KERNELS: tuple[Kernel, ...] = (
         tiling=Tiling(whole=("c", "fh", "fw", "ow"), multiple={"k": GROUP}),
         scratch={"windows": Scratch(lambda node, tile: 2 * _windows_at_once(node) * _window_pitch(node))},
     ),
-    *_declare_pair(
+    *declare_pair(
         "dense_subsampled",
         conv.CONV,
         _subsampled_of(Mode.DENSE),

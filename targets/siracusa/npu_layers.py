@@ -14,6 +14,7 @@ from deeploy.target import DType, Node, Tensor
 from .npu import Array, EngineLayer, Mode, Normalisation, bound_sums, encode_weights, find_normalisation, weight_range
 from .sums import Channels, channel_parameters
 
+LEAST_RUN = 16  # bytes of pixels side by side, of which a job computes 32 at a time
 DILATIONS = range(2, 5)  # of 3x3 convolutions that are computed by parts, of which larger ones have too many
 
 
@@ -66,6 +67,45 @@ def lower_dilated(node: Node) -> LoweredLayer | str:
         return f"the same dilation of {DILATIONS.start} to {DILATIONS[-1]} along both axes, and borders of at most it"
     pads = tuple(min(1, pad) for pad in g.pads)
     return _lower_convolution(node, _read_convolution(replace(node, attrs={**node.attrs, "dilations": (1, 1), "pads": pads})))
+
+
+def has_upright_runs(node: Node) -> bool:
+    """Whether runs of taps lie in the columns of a window: it is taller than wide, or taps of its rows are no neighbours."""
+    g = conv.window(node)
+    return g.dilations[0] == 1 and g.height > (g.width if g.dilations[1] == 1 else 1)
+
+
+def count_runs(node: Node) -> tuple[int, int]:
+    """Rows and columns of runs of a window: taps that are neighbours in a row, or in a column, are one run, others are one each."""
+    g = conv.window(node)
+    if has_upright_runs(node):
+        return 1, g.width
+    return g.height, 1 if g.dilations[1] == 1 else g.width
+
+
+@lru_cache(maxsize=512)
+def lower_runs(node: Node) -> LoweredLayer | str:
+    """A convolution as a sum of 1x1 ones, one for each run of taps, whose weights stand one behind the other; or what the engine would
+    need instead.
+    """
+    w, x, y = _read_constant(node.inputs[1]), node.inputs[0], node.outputs[0]
+    if node.op != "Conv" or w is None or x is None or x.dtype.value not in ("s8", "u8"):
+        return "a convolution of bytes with constant weights"
+    g = conv.window(node, w.shape)
+    height, width = count_runs(node)
+    if g.groups > 1 or (g.height, g.width) == (1, 1):
+        return "one group, and a window of several pixels"
+    if g.channels * g.height * g.width // (height * width) < LEAST_RUN:
+        return f"runs of {LEAST_RUN} bytes"
+    span = weight_range(w)
+    if span is None:
+        return f"weights within 8 bits, not {w.min()} to {w.max()}"
+    if node.epilogue or y.dtype.value != "s32":
+        return "sums without a requantisation"
+    layer = EngineLayer(Mode.POINTWISE, x.dtype.value, y.dtype.value, *span, padding_value=g.zero_point)
+    taps = w.transpose(3, 2, 0, 1) if has_upright_runs(node) else w.transpose(2, 3, 0, 1)
+    runs = taps.reshape(height * width, -1, *w.shape[:2]).swapaxes(1, 2).reshape(height * width, w.shape[0], -1, 1, 1)
+    return LoweredLayer(layer, np.stack([encode_weights(run, layer) for run in runs]), None)
 
 
 @lru_cache(maxsize=512)

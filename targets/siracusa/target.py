@@ -23,6 +23,7 @@ from .element_kernels import KERNELS as ELEMENTS
 from .float_kernels import KERNELS as FLOATS
 from .kernels import CORES, GENERIC, PRODUCTS
 from .npu_kernels import KERNELS as NPU
+from .npu_runs import KERNELS as RUNS
 from .recurrent_kernels import KERNELS as RECURRENT
 from .recurrent_kernels import REPLACED
 
@@ -75,7 +76,7 @@ TARGET = Target(
     ),
     timing=load_timing(*(HERE / f"{part}timing.toml" for part in ("", "npu_", "gathered_", "link_"))),
     default_memory="L2",
-    kernels=(*PRODUCTS, *FLOATS, *ELEMENTS, *RECURRENT, *PORTABLE, *IN_FLOATS, *NPU, *link.kernels("link")),
+    kernels=(*PRODUCTS, *FLOATS, *ELEMENTS, *RECURRENT, *PORTABLE, *IN_FLOATS, *NPU, *RUNS, *link.kernels("link")),
     passes=passes(has_near_memory=True, has_multiply_add=True),
     kernel_folders=(resource("kernels"),),
     template_folders=(HERE / "templates", resource("templates")),
@@ -87,6 +88,7 @@ TARGET = Target(
         "sums": "N-EUREKA leaves 32-bit sums, which the cores requantise",
         "windows": "the cores gather windows that N-EUREKA does not read by itself",
         "patches": "the cores gather patches of windows that N-EUREKA does not read by itself",
+        "runs": "N-EUREKA adds up the taps of a window, one run of neighbours after the other",
         "dilated": "N-EUREKA computes every so-manieth row and column by itself",
         "subsampled": "N-EUREKA computes outputs of stride 1, of which the cores keep some",
         "packed": "weights of fewer than 8 bits stay packed in memory",
