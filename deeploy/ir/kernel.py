@@ -248,7 +248,7 @@ class Operator:
         affine: with a constant operand, whether it adds an ``offset`` to every element or multiplies by a ``factor``.
         is_table: every element becomes the entry of the second operand for its value, the smallest of the first one's type first.
         converts: it changes only how the elements of its first operand are represented: their type, scale or zero point.
-        calls_library: whether the C of a node calls functions of the C library whose last bit is the library's choice, such as expf.
+        calls_library: whether the C of a node calls functions of the C library whose last bit is the library's choice, such as sinf.
         draw: a random node of what the operator allows, on which kernels are tried (``deeploy target check``).
     """
 

@@ -15,6 +15,7 @@ from deeploy.ir.kernel import ANY, BYTES, DIVIDES, FLOAT, INTEGERS, Draw, Operat
 from deeploy.ir.nest import Map, Nest, parallel
 from deeploy.ir.nodes import Attributes, Node
 from deeploy.ir.types import Array, DType
+from deeploy.operators import exponentials
 from deeploy.operators.accumulate import SUM_STAGES, Ends, ends, held, keeps_type, products, values
 from deeploy.operators.draws import ZERO_POINTS, factors, floats, integers, limits, parity, requantisation, sample
 from deeploy.operators.scaled import RESIDUAL
@@ -190,10 +191,8 @@ def rounded(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
     return lambda x: np.asarray(function(x.astype(np.float64)), x.dtype)
 
 
-exponential, _tanh, _expm1, _log1p = (rounded(function) for function in (np.exp, np.tanh, np.expm1, np.log1p))
-_erf = rounded(lambda x: np.vectorize(math.erf, otypes=[np.float64])(x))
 _NUMPY = {name: name for name in ("abs", "floor", "ceil", "sign", "sqrt")} | {"neg": "negative", "round": "rint"}
-_LIBRARY = {name: name for name in ("tanh", "exp", "log", "sin", "cos", "tan", "sinh", "cosh")}
+_LIBRARY = {name: name for name in ("sin", "cos", "tan", "sinh", "cosh")}
 _LIBRARY |= {name: f"arc{name[1:]}" for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")}
 
 
@@ -202,12 +201,17 @@ def _of_x(function: Callable[[Array], Array]) -> Function:
 
 
 def _softplus(x: Array) -> Array:
-    return np.asarray(np.maximum(x, 0) + _log1p(exponential(-np.abs(x))))
+    return np.asarray(np.maximum(x, 0) + exponentials.log1p(exponentials.exp(-np.abs(x))))
+
+
+def _less_one(x: Array, a: float) -> Array:
+    return np.asarray(a * exponentials.expm1(np.minimum(x, 0)))
 
 
 # Operation by operation as functions.h has them, in the type of x; first those that call nothing of the C library but square roots.
 _EXACT: dict[str, Function] = {
     **{name: _of_x(getattr(np, own)) for name, own in _NUMPY.items()},
+    **{name: _of_x(getattr(exponentials, name)) for name in ("exp", "log", "tanh", "erf")},
     "leaky_relu": lambda x, a, b: np.where(x < 0, a * x, x),
     "affine": lambda x, a, b: a * x + b,
     "hard_swish": lambda x, a, b: x * np.clip(x / 6 + 0.5, 0, 1),
@@ -216,21 +220,20 @@ _EXACT: dict[str, Function] = {
     "shrink": lambda x, a, b: np.where(x < -a, x + b, np.where(x > a, x - b, 0)),
     "reciprocal": lambda x, a, b: 1 / x,
     "softsign": lambda x, a, b: x / (1 + np.abs(x)),
+    "sigmoid": lambda x, a, b: 1 / (1 + exponentials.exp(-x)),
+    "scaled_tanh": lambda x, a, b: a * exponentials.tanh(b * x),
+    "elu": lambda x, a, b: np.where(x < 0, _less_one(x, a), x),
+    "selu": lambda x, a, b: b * np.where(x < 0, _less_one(x, a), x),
+    "celu": lambda x, a, b: np.where(x < 0, _less_one(x / a, a), x),
+    "softplus": lambda x, a, b: _softplus(x),
+    "gelu": lambda x, a, b: x * 0.5 * (1 + exponentials.erf(x * math.sqrt(0.5))),
+    "gelu_tanh": lambda x, a, b: x * 0.5 * (1 + exponentials.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))),
+    "silu": lambda x, a, b: x / (1 + exponentials.exp(-a * x)),
+    "mish": lambda x, a, b: x * exponentials.tanh(_softplus(x)),
 }
 FUNCTIONS: dict[str, Function] = {
     **_EXACT,
     **{name: _of_x(rounded(getattr(np, own))) for name, own in _LIBRARY.items()},
-    "sigmoid": lambda x, a, b: 1 / (1 + exponential(-x)),
-    "scaled_tanh": lambda x, a, b: a * _tanh(b * x),
-    "elu": lambda x, a, b: np.where(x < 0, a * _expm1(np.minimum(x, 0)), x),
-    "selu": lambda x, a, b: b * np.where(x < 0, a * _expm1(np.minimum(x, 0)), x),
-    "celu": lambda x, a, b: np.where(x < 0, a * _expm1(np.minimum(x, 0) / a), x),
-    "erf": lambda x, a, b: _erf(x),
-    "softplus": lambda x, a, b: _softplus(x),
-    "gelu": lambda x, a, b: x * 0.5 * (1 + _erf(x * math.sqrt(0.5))),
-    "gelu_tanh": lambda x, a, b: x * 0.5 * (1 + _tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))),
-    "silu": lambda x, a, b: x / (1 + exponential(-a * x)),
-    "mish": lambda x, a, b: x * _tanh(_softplus(x)),
     # Of a scalar exponent NumPy takes a root, which -inf does not have.
     "pow": lambda x, a, b: np.asarray(np.power(x.astype(np.float64), np.full(x.shape, a)), x.dtype),
 }

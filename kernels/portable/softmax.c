@@ -5,7 +5,7 @@
  */
 #include "softmax.h"
 
-#include <math.h>
+#include "exponentials.h"
 #include "loops.h"
 
 void KERNEL(const struct softmax *k) {
@@ -18,7 +18,7 @@ void KERNEL(const struct softmax *k) {
         for (int i = 1; i < columns; i++) max = x[i] > max ? x[i] : max;
         float sum = 0;
         for (int i = 0; i < columns; i++) {
-            y[i] = expf(x[i] - max);
+            y[i] = exp_float(x[i] - max);
             sum += y[i];
         }
         for (int i = 0; i < columns; i++) y[i] /= sum;

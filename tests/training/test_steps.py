@@ -253,11 +253,24 @@ def assert_learns_in_c(model: onnx.ModelProto, target: str, **options: Any) -> d
 
 
 @pytest.mark.parametrize(
-    "name", ["Relu", "Clip", "convolution", "strides", "groups", "depthwise", "transposed", "average", "residual", "wide"]
+    "name",
+    [
+        *("Relu", "Clip", "convolution", "strides", "groups", "depthwise", "transposed", "average", "residual", "wide"),
+        *("attention", "Gelu", "Gelu by tanh", "Elu", "Softplus", "LogSoftmax"),
+    ],
 )
 def test_steps_in_c_are_the_interpreters_to_the_last_bit(tmp_path: Path, name: str) -> None:
     verdict = assert_learns_in_c(build_step(tmp_path, name), "generic")
     assert {comparison.rule for against, comparison in verdict.comparisons if against == "interpreter"} == {"every bit"}
+
+
+def test_bytes_behind_exponentials_are_those_of_the_interpreter(tmp_path: Path) -> None:
+    """One bit of an exponential would be a whole step of what is stored in 8 bits."""
+    n = Net()
+    hidden = n.MatMul(n.Softmax(n.MatMul(n.x(1, 64, 16), n.w(16, 64)), axis=-1), n.w(64, 64))
+    path = n.save(tmp_path / "m.onnx", n.MatMul(n.Gelu(n.MatMul(n.Gelu(hidden), n.w(64, 16))), n.w(16, 2)), opset=20)
+    verdict = assert_learns_in_c(make_step(path, TrainOptions("mse", activations="int8")), "generic")
+    assert verdict.comparisons[0][1].rule == "every bit"
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
