@@ -31,6 +31,7 @@ from benchmarks.common import versions
 from benchmarks.gvsoc import gathered, layer, sums
 from benchmarks.gvsoc.elements import ELEMENTS, FAST
 from benchmarks.gvsoc.families import HALVES, PORTABLE, PULP, Family
+from benchmarks.gvsoc.float_elements import FLOAT_ELEMENTS
 from benchmarks.gvsoc.images import IMAGES
 from benchmarks.gvsoc.layer import SimulationError
 from benchmarks.gvsoc.measured import Machine, fit, loops, machine, points
@@ -58,7 +59,7 @@ GATHERED = "gathered_timing.toml"
 GATHERED_HEAD = """# Cycles of N-EUREKA's kernels in which the cores gather windows or thin outputs out while the engine works. Written by
 # benchmarks/gvsoc/calibrate.py (make calibrate) from layers of benchmarks/gvsoc/gathered.py.
 """
-FAMILIES = (*PULP, *FAST, *PORTABLE, *HALVES, *ELEMENTS, *RECURRENT, *STREAMED, *PACKED, *IMAGES)
+FAMILIES = (*PULP, *FAST, *PORTABLE, *HALVES, *ELEMENTS, *FLOAT_ELEMENTS, *RECURRENT, *STREAMED, *PACKED, *IMAGES)
 TOGETHER = 4  # kernels of a batch: they take turns, so that each finds the caches full of another
 ESTIMATED = "estimate"  # how the provenance of a figure begins that was not measured
 ENOUGH = 0.05  # by which a figure may differ in --check

@@ -405,6 +405,7 @@ FAST = (
         for word, some in AVERAGED
     ),
 )
+CLAMPED: dict[str, Any] = {"epilogue": ("clamp",), "low": 0.0, "high": None}
 FUNCTIONS = {
     "gelu": ("s8", "s32", {"function": "gelu", "a": -20, "b": 60, "c": 0}),
     "hard_swish": ("s8", "s32", {"function": "hard_swish", "a": 48, "b": 96, "c": 5}),
@@ -433,7 +434,7 @@ ELEMENTS = (
         {
             "": each("Add", ("s32", "s32"), "s32", {}),
             "f32": each("Add", ("f32", "f32"), "f32", {}),
-            "f32 clamp": each("Add", ("f32", "f32"), "f32", {"epilogue": ("clamp",), "low": 0.0, "high": None}),
+            "f32 clamp": each("Add", ("f32", "f32"), "f32", CLAMPED),
         },
     ),
     Family("sub", {"": each("Sub", ("s32", "s32"), "s32", {}), "f32": each("Sub", ("f32", "f32"), "f32", {})}),
@@ -466,7 +467,6 @@ ELEMENTS = (
     Family("average_pool2d", {"": pools("AveragePool", "s8"), "requantise": pools("AveragePool", "s8", True)}, PORTABLE_POOLING),
     Family("average_pool2d f32", {"": pools("AveragePool", "f32")}, PORTABLE_POOLING),
     Family("softmax", {"": rows("Softmax", "f32", "f32", {})}, ("rows",)),
-    Family("unary", {"": each("Unary", "f32", "f32", {"function": "exp", "alpha": 0.0, "beta": 0.0})}),
     Family("pad", {"": padded()}, ("rows",)),
     Family("gather", {"": gathered()}, ("rows",)),
     Family("decision_trees", {"": forests()}, ("n t",)),  # walks of trees; what is deeper takes longer

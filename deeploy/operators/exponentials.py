@@ -93,9 +93,8 @@ def log1p(x: Array) -> Array:
 def tanh(x: Array) -> Array:
     """A polynomial near zero, else 1 - 2 / (e^(2|x|) + 1)."""
     size, square = np.abs(x), x * x
-    return np.where(
-        size < np.float32(0.625), x + x * square * _horner(square, _TANH), np.copysign(_ONE - _TWO / (exp(_TWO * size) + _ONE), x)
-    )
+    far = np.copysign(_ONE - _TWO / (exp(_TWO * size) + _ONE), x)
+    return np.asarray(np.where(size < np.float32(0.625), x + x * square * _horner(square, _TANH), far))
 
 
 @_single(np.vectorize(math.erf, otypes=[np.float64]))
@@ -103,4 +102,4 @@ def erf(x: Array) -> Array:
     """A polynomial near zero, else 1 - e^-q(|x|)."""
     size, square = np.abs(x), x * x
     far = _ONE - exp(-_horner(np.where(size > 4, np.float32(4), size), _ERFC))
-    return np.where(size < np.float32(0.84375), x + x * _horner(square, _ERF), np.copysign(far, x))
+    return np.asarray(np.where(size < np.float32(0.84375), x + x * _horner(square, _ERF), np.copysign(far, x)))

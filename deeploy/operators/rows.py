@@ -63,9 +63,9 @@ def _root_deviation(x: Array) -> Array:
 
 
 def softmax_reference(node: Node, x: Array) -> Array:
-    """exp(x - max) / sum in float32, added up in the order of the elements."""
+    """exp(x - max) * (1 / sum) in float32, added up in the order of the elements."""
     e = exponentials.exp(x - x.max(axis=-1, keepdims=True))
-    return np.asarray(e / np.add.accumulate(e, axis=-1)[..., -1:], np.float32)
+    return np.asarray(e * (np.float32(1) / np.add.accumulate(e, axis=-1)[..., -1:]), np.float32)
 
 
 def softmax_is_wide(node: Node) -> bool:

@@ -1,7 +1,7 @@
-/* y = exp(x - max) / sum of exp(x - max), of rows of floats.
+/* y = exp(x - max) * (1 / sum of exp(x - max)), of rows of floats.
  *
- * x and y are rows with dense columns, any strides along five more axes. An element takes an exponential and a
- * division, which bound it.
+ * x and y are rows with dense columns, any strides along five more axes. An element takes an exponential, which
+ * bounds it.
  */
 #include "softmax.h"
 
@@ -21,6 +21,7 @@ void KERNEL(const struct softmax *k) {
             y[i] = exp_float(x[i] - max);
             sum += y[i];
         }
-        for (int i = 0; i < columns; i++) y[i] /= sum;
+        const float factor = 1 / sum;
+        for (int i = 0; i < columns; i++) y[i] *= factor;
     } while (next_row(index, k->extent));
 }

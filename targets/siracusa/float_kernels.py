@@ -1,4 +1,4 @@
-"""Kernels of the cluster that multiply floats in blocks of registers, and round once for a product and its sum."""
+"""Kernels of the cluster on floats: products in blocks of registers, which round once for a product and its sum, and pairs of elements."""
 
 from __future__ import annotations
 
@@ -11,6 +11,17 @@ from .kernels import GENERIC
 UNROUNDED = "products of floats that are added without having been rounded"
 
 KERNELS: tuple[Kernel, ...] = (
+    *(
+        GENERIC.kernel(name).variant(
+            f"pulp_{name}_floats",
+            source="pulp/pulp_binary_floats.c",
+            struct="binary",
+            types=dict.fromkeys(("a", "b", "y"), FLOAT),
+            epilogues=((), ("clamp",)),
+        )
+        for name in ("add", "sub", "mul")
+    ),
+    GENERIC.kernel("unary").variant("pulp_unary_floats", source="pulp/pulp_unary_floats.c", struct="unary"),
     on_floats(GENERIC.kernel("matmul_any")).variant(
         "pulp_matmul_floats",
         accepts=matmul.accepts_fused,
