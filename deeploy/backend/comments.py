@@ -34,6 +34,7 @@ def comment_layer(
         f"{_describe_operands(call, places, types, windows)}.",
         *_describe_epilogue(call),
         *([f"Runs in one of {call.period} inferences."] if call.period > 1 else []),
+        *([f"Runs in the first {call.first} inferences of a sequence, and has no effect later."] if call.first is not None else []),
     ]
     lines = [line for part in parts for line in textwrap.wrap(part, _WIDTH - 3, break_long_words=False, break_on_hyphens=False)]
     return [f"{' *' if number else '/*'} {line}" + " */" * (number == len(lines) - 1) for number, line in enumerate(lines)]

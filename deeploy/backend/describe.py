@@ -104,6 +104,7 @@ def _describe_call(plan: Plan, step: int, timing: Document) -> Contents:
         "engine": call.kernel.engine,
         "macs": call.geometry.macs(),
         **({"period": call.period} if call.period > 1 else {}),
+        **({"first": call.first} if call.first is not None else {}),
         "tiles": tiling.tiles,
         "loops": [[loop.dim, loop.trips, loop.tile] for loop in tiling.loops],
         "is_double": plan.calls[step].is_double,

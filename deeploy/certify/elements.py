@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import as_strided
 from deeploy.ir.interface import Bound
 from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.values import Graph
-from deeploy.operators.views import APPEND, KEEP, MATERIALISE, VIEWS, Access, View
+from deeploy.operators.views import APPEND, KEEP, MATERIALISE, SETTLES, VIEWS, Access, View
 
 FIRST = 4096  # number of a byte of a tensor; those below are what cores leave in scratch memory
 MISSING = -(2**31)  # the number of rows that no inference has appended yet, which no byte holds
@@ -30,6 +30,7 @@ class Elements:
             self.makers |= {tensor.name: node for tensor in node.outputs}
         self.grown = [node for node in graph.nodes if node.op == APPEND]
         self.periods = graph.periods
+        self.settled = max((node.attrs.get(SETTLES, 0) for node in self.makers.values()), default=0)  # inferences until all nodes have
         self.begins = any(node.attrs.get("begins") for node in self.grown)  # whether there are no inferences behind others
         self.writes = [node for node in graph.nodes if node.op == KEEP]
         self.states: dict[str, np.ndarray] = {}  # what outlives an inference
@@ -109,6 +110,8 @@ class Elements:
     def _made(self, tensor: Tensor, node: Node | None) -> np.ndarray:
         if node is not None and node.op == MATERIALISE:
             return self.of(node.operands[0]).reshape(tensor.shape)
+        if node is not None and self.past >= node.attrs.get(SETTLES, np.inf):
+            return self.of(node.operands[1])
         if node is None or node.op not in VIEWS:
             return self.fresh(tensor.shape, tensor.dtype.bytes)
         view = VIEWS[node.op](node)

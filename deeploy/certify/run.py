@@ -38,7 +38,7 @@ _TYPES = {f"{sign}int{bits}_t": np.dtype(f"{sign[:1]}int{bits}") for sign in (""
 
 @dataclass(frozen=True)
 class Printed:
-    """What was printed of a network, and what is claimed of it.
+    """What was printed of a network, and what is claimed of it; the same calls run behind every ``period`` inferences.
 
     Attributes:
         files: of the project, by path.
@@ -60,6 +60,7 @@ class Printed:
     constants: Mapping[str, Mapping[str, np.ndarray]]
     claims: Mapping[str, Claim]
     dynamic_axes: Mapping[str, frozenset[int]]
+    period: int
     is_exhaustive: bool = False
 
 
@@ -155,8 +156,6 @@ class _CheckedRun(CheckedMachine):
         numbers = bytes_of(self.elements.named(POSITION, (1,), 8), 8).ravel()
         return self.memories.add(Region(name, numbers, False))
 
-    # ---- the whole
-
     def run(self) -> None:
         """The initialisation, and inferences at all positions that differ."""
         prefix = self.printed.prefix
@@ -170,7 +169,7 @@ class _CheckedRun(CheckedMachine):
         last = self.number("CONTEXT") - self.number("ROWS") if states and not self.elements.begins else 0
         rows = self.number("ROWS") if states else 1
         ends = (last - rows, last) if self.elements.grown and last > rows else ()
-        twice = 2 * math.lcm(*self.printed.graph.periods.values()) * rows  # all that runs has run, and what it left was read
+        twice = (self.elements.settled + 2 * self.printed.period) * rows  # all has run, and its rest was read
         for past in range(0, last + 1, rows) if self.printed.is_exhaustive else sorted({*range(0, min(twice, last + 1), rows), *ends}):
             if states and past > self.instance.past_rows:
                 self.elements.skip(self.instance.past_rows, past)

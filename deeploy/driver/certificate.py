@@ -41,7 +41,19 @@ def collect_printed(files: Mapping[str, str | bytes], prefix: str, project: str,
         shapes = call.geometry.shapes  # not those of buffers, one of which a number has whatever its rank
         constants[call.name] = {name: values.reshape(shapes[name]) for name, values in data.items() if values is not None}
     by_name = {call.name: call for call in calls}
-    return Printed(files, prefix, project, plan.target, graph, by_name, stored, constants, claim_layers(plan), plan.program.dynamic_axes)
+    return Printed(
+        files,
+        prefix,
+        project,
+        plan.target,
+        graph,
+        by_name,
+        stored,
+        constants,
+        claim_layers(plan),
+        plan.program.dynamic_axes,
+        plan.program.period,
+    )
 
 
 def of_chip(files: Mapping[str, str | bytes], chip: int) -> dict[str, str | bytes]:

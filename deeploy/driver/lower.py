@@ -138,7 +138,7 @@ def lower_model(stopwatch: Stopwatch, model: Path, target: Target, options: Opti
         graph, stripped = remove_io_quantisation(graph, state_names) if options.quantised_io else (graph, {})
         if options.quantised_io:
             check_integer_ports(graph, {name for pair in source.pairs for name in (pair.past, pair.present)})
-        return keep_states(graph, source.pairs, {} if streamed is None else streamed.masks), stripped
+        return keep_states(graph, source.pairs, {} if streamed is None else streamed.masks, not target.is_flat), stripped
 
     graph, stripped = finished(graph)
     sources, results = describe_ports(graph, dialect != "", {**source.scales, **stripped})

@@ -21,10 +21,11 @@ from deeploy.frontend.attributes import read_array
 from deeploy.frontend.io import scalar_parameters
 from deeploy.ir.nodes import Attributes, Node, Tensor
 from deeploy.ir.types import DType
-from deeploy.ir.values import Graph, substitute_tensors
-from deeploy.operators.views import APPEND, KEEP, POSITION
+from deeploy.ir.values import Graph, change_nodes, substitute_tensors
+from deeploy.operators.views import APPEND, CONCAT, KEEP, POSITION, SETTLES, SLICE, TURNS
 
 _MOVERS = ("Transpose", "Reshape")
+_TURNS, _MOST_TURNS = 8, 32  # inferences until a state is copied, which then costs little in the mean; and at most
 _ROWWISE = ("RequantShift", "Lookup", "Clip", "Cast", "Quantize", "Dequantize", "Unary", "Copy")  # commute with appending rows
 CONVERSIONS = (*_MOVERS, *_ROWWISE, "QuantizeLinear", "DequantizeLinear", "Identity")  # may lie between a cache and its append
 
@@ -189,11 +190,14 @@ def _drop_ports(graph: Graph, *tensors: Tensor) -> Graph:
     return replace(graph, inputs=inputs, outputs=outputs)
 
 
-def keep_states(graph: Graph, pairs: Sequence[Pair], masks: Mapping[str, np.ndarray] = MappingProxyType({})) -> Graph:
+def keep_states(
+    graph: Graph, pairs: Sequence[Pair], masks: Mapping[str, np.ndarray] = MappingProxyType({}), has_room: bool = False
+) -> Graph:
     """Make states of the pairs that do not grow: where a sequence begins, they are their initial values instead of what was stored.
 
     Args:
         masks: by the names of inputs, at which position each element becomes true; they are no inputs any more.
+        has_room: whether there is memory that saves copies.
 
     Raises:
         UnsupportedError: an output that is a state of the network before it is written.
@@ -210,37 +214,69 @@ def keep_states(graph: Graph, pairs: Sequence[Pair], masks: Mapping[str, np.ndar
     inputs = (*graph.inputs, *(() if position in graph.inputs else (position,)))
     graph = replace(_drop_ports(replace(graph, inputs=inputs), *pasts, *sources), next_states=tuple(sources))
     periods = [graph.periods.get(pair.present, 1) for pair in rewritten]
+    turns = [_count_turns(*ends) if has_room else 0 for ends in zip(pasts, sources, periods, strict=True)]
     begins = {period: f"has begun{f' {period}' if period > 1 else ''}" for period in sorted({1, *periods})}
     numbers = {**{name: np.full(1, period, np.int64) for period, name in begins.items()}, **masks}
     shown = _compare_position(position, numbers)
     has_begun, shown = dict(zip(begins, shown, strict=False)), shown[len(begins) :]
     begun = {
-        past: _begin_state(past, state, has_begun[period], pair.initial)
+        past: _begin_state(past, state, has_begun[period], period, pair.initial)
         for pair, past, state, period in zip(rewritten, pasts, states, periods, strict=True)
     }
     known = {mask: tensor for mask in inputs for tensor in shown if mask.name == tensor.name}
     graph = substitute_tensors(_drop_ports(graph, *known), {**begun, **known})
+    graph = _settle_masked(graph, {tensor: int(masks[mask.name].max()) for mask, tensor in known.items()})
     written = [
-        _keep_state(source, state, pair, number)
-        for number, (pair, source, state) in enumerate(zip(rewritten, graph.next_states, states, strict=True))
+        _keep_state(source, state, pair, number, count)
+        for number, (pair, source, state, count) in enumerate(zip(rewritten, graph.next_states, states, turns, strict=True))
     ]
     named = {tensor.name: period for tensor, period in zip(written, periods, strict=True) if period > 1}
     return replace(graph, next_states=tuple(written), periods={**graph.periods, **named})
 
 
-def _keep_state(source: Tensor, state: Tensor, pair: Pair, number: int) -> Tensor:
+def _count_turns(past: Tensor, present: Tensor, period: int) -> int:
+    """How often new columns are written behind those of a state until it is copied to its beginning, so that copies do not overlap.
+
+    0 where it is copied always. Powers of two have all states copied in one inference, so that there are few different ones to prove.
+    """
+    last = present.made_by(SLICE)
+    both = last.operands[0].made_by(CONCAT) if last is not None else None
+    if both is None or both.operands[0] is not past or len(both.operands) != 2:
+        return 0
+    axis = both.attrs["axis"]
+    least = max(-(-past.shape[axis] // both.operands[1].shape[axis]), _TURNS // period)
+    count = 1 << (least - 1).bit_length()
+    return count if count * period <= _MOST_TURNS else 0
+
+
+def _keep_state(source: Tensor, state: Tensor, pair: Pair, number: int, turns: int) -> Tensor:
     """A state as it is written anew."""
-    attrs: Attributes = {"number": number, "past": pair.past, "present": pair.present}
+    attrs: Attributes = {"number": number, "past": pair.past, "present": pair.present, **({TURNS: turns} if turns else {})}
     attrs = attrs if pair.initial is None or not pair.initial.ndim else {**attrs, "has_value": True}
     return Node(f"{pair.past} (keep)", KEEP, (source, state), (replace(state, name=f"{pair.past} (next)"),), attrs).outputs[0]
 
 
-def _begin_state(past: Tensor, state: Tensor, has_begun: Tensor, initial: np.ndarray | None) -> Tensor:
+def _begin_state(past: Tensor, state: Tensor, has_begun: Tensor, period: int, initial: np.ndarray | None) -> Tensor:
     """What is read instead of an input: what a state holds, or where a sequence begins its first value, else zeros."""
     values = np.asarray(0 if initial is None else initial).astype(past.dtype.numpy)
     values = values.reshape([1] * past.rank if values.size == 1 else past.shape)
     first = Tensor(f"{past.name} (initial)", values.shape, past.dtype, values)
-    return Node(f"{past.name} (begin)", "Where", (has_begun, state, first), (replace(past),)).outputs[0]
+    return Node(f"{past.name} (begin)", "Where", (has_begun, state, first), (replace(past),), {SETTLES: period}).outputs[0]
+
+
+def _settle_masked(graph: Graph, masks: Mapping[Tensor, int]) -> Graph:
+    """The graph in which nodes that masks choose for say when they settle: when all elements of their mask are true."""
+    settled = dict(masks)
+
+    def change(node: Node) -> Node:
+        behind = settled.get(node.operands[0]) if node.operands else None
+        if behind is not None and node.op in _MOVERS:
+            settled[node.outputs[0]] = behind
+        if behind is None or node.op != "Where" or node.operands[1].shape != node.outputs[0].shape:
+            return node
+        return node.another(attrs={**node.attrs, SETTLES: behind})
+
+    return change_nodes(graph, change) if masks else graph
 
 
 def _compare_position(position: Tensor, numbers: Mapping[str, np.ndarray]) -> list[Tensor]:

@@ -235,6 +235,10 @@ APPEND = "Append"  # the operator that writes rows into a state, behind those th
 
 KEEP = "Keep"  # the operator that writes all of a state, at the end of an inference
 
+TURNS = "turns"  # the attribute of a Keep whose state has room for what so many inferences write
+
+SETTLES = "settles"  # the attribute of a node whose result is its second input, as it is, behind so many inferences of a sequence
+
 SLIDE = "Slide"  # the operator that reads a constant at the end of its columns, as many as there are rows
 
 VIEWS: Mapping[str, Callable[[Node], View]] = {

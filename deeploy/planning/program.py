@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from deeploy.ir.expr import Value, quotient, remainder
 from deeploy.ir.interface import Bound
 from deeploy.ir.types import DType
 from deeploy.operators.views import Access
@@ -71,11 +72,25 @@ def constant_content(buffer: Buffer) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class Operand:
-    """What a call sees of a buffer; ``step`` elements further for every row that exists when the code runs."""
+    """What a call sees of a buffer; ``step`` elements further for every row that exists when the code runs.
+
+    What has ``turns`` (of so many inferences each, so many of them) moves on by a step with every turn, and then is where it began.
+    """
 
     buffer: str
     access: Access
     step: int = 0
+    turns: tuple[int, int] | None = None
+
+    def moved(self, past: Value) -> Value:
+        """By how many elements it has moved where so many rows exist."""
+        return (past if self.turns is None else remainder(quotient(past, self.turns[0]), self.turns[1])) * self.step
+
+    def moved_elements(self, past: int) -> int:
+        """``moved``, where that is a number."""
+        elements = self.moved(past)
+        assert isinstance(elements, int)
+        return elements
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -98,13 +113,23 @@ class Operand:
 class Call(Bound):
     """One kernel on its operands; ``name`` is a unique C identifier derived from the node's name.
 
-    It runs in every inference, or in every n-th one, of which ``period`` is the n.
+    It runs in every inference, or in every n-th one, of which ``period`` is the n; or in the first ones of a sequence, ``first`` of them.
     """
 
     operands: Mapping[str, Operand]
     name: str
     scratch: Mapping[str, str]  # scratch name -> buffer
     period: int = 1
+    first: int | None = None
+
+    @property
+    def turns(self) -> tuple[int, int | None]:
+        """In which inferences it runs."""
+        return self.period, self.first
+
+    def runs(self, rows: int) -> bool:
+        """Whether it runs in an inference behind which states have so many rows."""
+        return rows % self.period == 0 and (self.first is None or rows <= self.first)
 
     @cached_property
     def known(self) -> dict[object, Any]:
@@ -205,7 +230,7 @@ def calls_ahead(calls: Sequence[Call], step: int) -> int:
 
     A Send is over before anything has arrived that is fetched while it runs. None, where the call before runs in other inferences.
     """
-    if step and calls[step - 1].period != calls[step].period:
+    if step and calls[step - 1].turns != calls[step].turns:
         return 0
     start = step - 1
     while start > 0 and calls[start].kernel.link == "send":

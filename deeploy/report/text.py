@@ -108,8 +108,10 @@ def stream_lines(entry: Document) -> list[str]:
     if stream is None:
         return []
     states = sum(state["bytes"] for state in entry.get("states", []))
-    counts = Counter(call.get("period", 1) for call in entry["calls"])
-    layers = ", ".join(f"{counts[period]} {_name_turn(period)}" for period in sorted(counts))
+    counts = Counter(call.get("period", 1) for call in entry["calls"] if "first" not in call)
+    first = sum("first" in call for call in entry["calls"])
+    turns = [f"{counts[period]} {_name_turn(period)}" for period in sorted(counts)]
+    layers = ", ".join([*turns, *([f"{first} at the beginning of a sequence alone"] if first else [])])
     mean = "" if stream["cycles"] is None or len(counts) < 2 else f"; {format_number(stream['cycles'])} cycles in the mean"
     products, least, window = (format_number(stream[name]) for name in ("products", "least_products", "window_products"))
     outputs = []

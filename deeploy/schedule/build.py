@@ -47,6 +47,7 @@ from deeploy.schedule.ir import (
     Token,
     Wait,
     guard_nodes,
+    list_turns,
 )
 from deeploy.schedule.team import join_layers, team_sections
 
@@ -101,8 +102,7 @@ def build_schedule(plan: Plan) -> Schedule:
             replace(layer, body=()) for layer in layers[fused_group.first : fused_group.last + 1]
         ]
         layers[fused_group.last] = body
-    turns = [Condition(remainder(all_rows(plan.program), layer.call.period), "==", 0) for layer in layers]
-    layers = [replace(layer, body=tuple(guard_nodes([turn], layer.body))) for layer, turn in zip(layers, turns, strict=True)]
+    layers = [replace(layer, body=tuple(guard_nodes(list_turns(layer.call, all_rows(plan.program)), layer.body))) for layer in layers]
     sections = team_sections(layers)
     return Schedule(plan.program.name, (*initialise, *map(Wait, tokens)), join_layers(plan, layers, sections), sections)
 
@@ -233,7 +233,7 @@ class _Builder:
     def _buffer(self, name: str) -> Address:
         """Where an operand's buffer begins, with the rows that exist before it."""
         operand, unit = self.call.operands[name], self._dtype(name).bytes
-        offset = operand.access.offset * unit + past_rows(self.plan.program) * (operand.step * unit)
+        offset = (operand.access.offset + operand.moved(past_rows(self.plan.program))) * unit
         level = self.plan.residences.get(operand.buffer, "") if operand.buffer in self.plan.offsets else ""
         return Address(operand.buffer, plain_value(offset), level)
 
@@ -309,7 +309,7 @@ class _Builder:
             part = self.windows[name].in_place(mine, label)
             operand = self.call.operands[name]
             strides = operand.access.strides
-            element = operand.access.offset + past_rows(self.plan.program) * operand.step
+            element = operand.access.offset + operand.moved(past_rows(self.plan.program))
             address, firsts = replace(self._buffer(name), offset=0), [window.first for window in part]
         element = sum((first * stride for first, stride in zip(firsts, strides, strict=True)), start=element)
         element = element - self._base(self.call.operands[name].buffer)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from deeploy.ir.expr import Value, Variable, value_bounds
+from deeploy.ir.expr import Value, Variable, remainder, value_bounds
 from deeploy.ir.mentions import mentions
 from deeploy.ir.nest import Part, Window
 from deeploy.planning.program import Call
@@ -140,6 +140,12 @@ class Guard:
 
     conditions: tuple[Condition, ...]
     body: tuple[Node, ...]
+
+
+def list_turns(call: Call, rows: Value) -> list[Condition]:
+    """What holds of the rows behind an inference in which a call runs."""
+    first = [Condition(rows, "<", call.first + 1)] if call.first is not None else []
+    return [Condition(remainder(rows, call.period), "==", 0), *first]
 
 
 def guard_nodes(conditions: Sequence[Condition], body: Sequence[Node]) -> list[Node]:

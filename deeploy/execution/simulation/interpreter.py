@@ -91,7 +91,7 @@ def execute_call(program: Program, call: Call, memory: dict[str, np.ndarray], pa
     """Run a call, where it is its turn, on the rows that exist: ``past`` ones and those of the inference. Sends and Recvs are not for
     here."""
     rows = past + program.dynamic_length.rows if program.dynamic_length is not None else 0
-    if rows % call.period:
+    if not call.runs(rows):
         return
     names = operand_names(call.kernel, call.node)
     assert names is not None
@@ -132,7 +132,9 @@ def access_at(program: Program, call: Call, name: str, past: int = 0) -> Access:
     operand = call.operands[name]
     rows = past + program.dynamic_length.rows if program.dynamic_length is not None else 0
     return replace(
-        operand.access, offset=operand.access.offset + past * operand.step, shape=current_shape(call, name, operand.access.shape, rows)
+        operand.access,
+        offset=operand.access.offset + operand.moved_elements(past),
+        shape=current_shape(call, name, operand.access.shape, rows),
     )
 
 

@@ -40,14 +40,16 @@ def walk_plan(plan: Plan, past: int | None = None) -> Run:
 
 
 def walk_round(plan: Plan) -> tuple[float, float]:
-    """Cycles and microjoules of an inference in the mean, of a network of which some calls run in every n-th inference alone."""
+    """Cycles and microjoules of an inference in the mean, where some calls run in every n-th inference alone, behind the first ones."""
     if plan.program.period == 1:
         run = walk_plan(plan)
         return run.cycles, run.energy.total
     periods = {call.period for call in plan.program.calls}
     turns = Counter(frozenset(p for p in periods if number % p == 0) for number in range(1, plan.program.period + 1))
-    first = {frozenset(p for p in periods if number % p == 0): number for number in range(plan.program.period, 0, -1)}
-    runs = [(walk_plan(plan, first[turn] - 1), count / plan.program.period) for turn, count in turns.items()]
+    period = plan.program.period
+    begun = -(-max(call.first or 0 for call in plan.program.calls) // period) * period
+    first = {frozenset(p for p in periods if number % p == 0): begun + number for number in range(period, 0, -1)}
+    runs = [(walk_plan(plan, first[turn] - 1), count / period) for turn, count in turns.items()]
     return sum(run.cycles * share for run, share in runs), sum(run.energy.total * share for run, share in runs)
 
 

@@ -8,6 +8,7 @@ The first kernel of a node decides that; others become variants of its call wher
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -21,12 +22,22 @@ from deeploy.ir.nest import Geometry, Map, Nest
 from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
-from deeploy.operators.views import APPEND, KEEP, MATERIALISE, POSITION, RESHAPE, VIEWS, Access, Place, by_rows
+from deeploy.operators.views import APPEND, KEEP, MATERIALISE, POSITION, SETTLES, VIEWS, Access, Place, by_rows
 from deeploy.planning.binding.dynamic import dynamic_dims, spread_axes
 from deeploy.planning.binding.kernel_fusion import fuse_sums_and_norms
 from deeploy.planning.binding.kernels import bound_geometry, operand_names, select_kernels
 from deeploy.planning.binding.lookups import with_lookups
-from deeploy.planning.binding.periods import with_periods
+from deeploy.planning.binding.periods import with_first_calls, with_periods
+from deeploy.planning.binding.states import (
+    SlidingBuffer,
+    begun_in_place,
+    find_sliding_buffers,
+    settled_source,
+    source_of,
+    state_memory,
+    state_number,
+    with_copies,
+)
 from deeploy.planning.program import (
     Buffer,
     Call,
@@ -72,95 +83,32 @@ def assemble_program(name: str, graph: Graph, kernels: Sequence[Kernel], off: Se
         [node for node in nodes if node.op != KEEP], lambda node: _declared_nest(bindings.get(id(node), (None,))[0], node)
     )
     grown, state_writes = [[node for node in nodes if node.op == op] for op in (APPEND, KEEP)]
-    state_writes.sort(key=_state_number)
-    whole = [_state_memory(node) for node in state_writes]  # read where a state lies, until it is written anew
+    state_writes.sort(key=state_number)
+    whole = [state_memory(node) for node in state_writes]  # read where a state lies, until it is written anew
     states = [*(node.outputs[0] for node in grown), *whole]
     nodes, outputs = _own_outputs([node for node in nodes if node.op != KEEP], [*inputs, *states], outputs)
-    begun = _begun_in_place(nodes, state_writes, outputs)
-    nodes = _with_copies(nodes, [node for node in state_writes if _source_of(node) not in begun], begun)
-    steps, placed, roots = _place_backwards(nodes, [*inputs, *states], outputs)
+    sliding = find_sliding_buffers(nodes, state_writes, outputs, graph.periods)
+    begun = {first: state for first, state in begun_in_place(nodes, state_writes, outputs).items() if state not in sliding}
+    nodes = with_copies(nodes, [node for node in state_writes if source_of(node) not in begun], begun)
+    steps, placed, roots = _place_backwards(nodes, [*inputs, *states, *begun], outputs, list(sliding.values()))
     placed |= {first.name: Operand(state.name, Access.dense(state.shape)) for first, state in begun.items()}
     for node, state in zip(state_writes, whole, strict=True):
-        placed[node.outputs[0].name], roots[state.name] = Operand(state.name, Access.dense(state.shape)), state
+        buffer = sliding.get(state)
+        placed[node.outputs[0].name] = Operand(state.name, Access.dense(state.shape)) if buffer is None else buffer.first
+        roots[state.name] = state if buffer is None else buffer.memory
     assembler = _Assembler(name, (kernels, off), bindings, placed, roots, dynamic)
     for state in states:
-        assembler.owner(state, Role.STATE)
+        assembler.owner(roots.get(state.name, state), Role.STATE)
     for state in whole:
-        assembler.where[state.name] = Operand(assembler.owner(state, Role.STATE), Access.dense(state.shape))
-    program = assembler.run(steps, inputs, outputs, grown, state_writes)
-    if not graph.periods:
+        place = sliding[state].old if state in sliding else Operand(state.name, Access.dense(state.shape))
+        assembler.where[state.name] = replace(place, buffer=assembler.owners[state.name])
+    program = with_first_calls(assembler.run(steps, inputs, outputs, grown, state_writes))
+    if not graph.periods and not sliding:
         return program
     written = {assembler.owners[own.name]: graph.periods.get(t.name, 1) for own, t in zip(outputs, graph.outputs, strict=True)}
     written |= {assembler.owners[s.name]: graph.periods.get(node.outputs[0].name, 1) for node, s in zip(state_writes, whole, strict=True)}
-    return with_periods(program, written)
-
-
-def _state_number(node: Node) -> int:
-    """The place of a state among those of its network, of a node that writes it."""
-    return int(node.attrs["number"])
-
-
-def _begun_in_place(nodes: Sequence[Node], state_writes: Sequence[Node], outputs: Sequence[Tensor]) -> dict[Tensor, Tensor]:
-    """What states with a value are read as, which is written where they lie: their value where a sequence begins, else what is there.
-
-    What leaves the network, is a part of something else, or is what another state becomes, has a place of its own.
-    """
-    states = {_state_memory(node) for node in state_writes if node.attrs.get("has_value")}
-    begun = {node.outputs[0]: state for node in nodes for state in states.intersection(node.operands)}
-    concatenated = [t for node in nodes if node.op in VIEWS and VIEWS[node.op](node).container[0] == "out" for t in node.operands]
-    for tensor in (*outputs, *concatenated):
-        for source in _list_sources(tensor):
-            begun.pop(source, None)
-    for node in state_writes:
-        for source in _list_sources(node.operands[0]):
-            if begun.get(source) not in (None, _state_memory(node)) or (source in begun and source is not _source_of(node)):
-                del begun[source]
-    return begun
-
-
-def _with_copies(nodes: Sequence[Node], state_writes: Sequence[Node], begun: Mapping[Tensor, Tensor]) -> list[Node]:
-    """The nodes with copies that write states: behind the last one that reads what is begun in place, and else at the end."""
-    readers: dict[Tensor, int] = {}  # the last place at which a state is read where it lies
-    states, makers = {first: {state} for first, state in begun.items()}, dict[Tensor, int]()
-    for place, node in enumerate(nodes):
-        read = {state for tensor in node.operands for state in states.get(tensor, ())}
-        readers |= dict.fromkeys(read, place)
-        makers |= dict.fromkeys(node.outputs, place)
-        if node.op in VIEWS:
-            states |= {tensor: read for tensor in node.outputs}
-    result = [[node] for node in nodes]
-    for keep in state_writes:
-        copy, state = Node(keep.name, MATERIALISE, keep.inputs[:1], keep.outputs), _state_memory(keep)
-        place = max(readers[state], makers.get(keep.operands[0], 0)) if state in readers else len(nodes) - 1
-        result[place].append(copy)
-    return [node for group in result for node in group]
-
-
-def _list_sources(tensor: Tensor) -> list[Tensor]:
-    """A tensor, and those that it is a view of."""
-    sources = {tensor: None}
-    left = [tensor]
-    while left:
-        maker = left.pop().maker
-        further = [source for source in maker.operands if source not in sources] if maker and maker.op in VIEWS else []
-        sources |= dict.fromkeys(further)
-        left += further
-    return list(sources)
-
-
-def _source_of(keep: Node) -> Tensor:
-    """What a Keep writes, without views that change no order."""
-    source = keep.operands[0]
-    while (view := source.made_by(RESHAPE)) is not None:
-        source = view.operands[0]
-    return source
-
-
-def _state_memory(keep: Node) -> Tensor:
-    """The memory that a Keep writes."""
-    state = keep.inputs[1]
-    assert state is not None
-    return state
+    turns = {node.outputs[0].name: sliding[s].turns for node, s in zip(state_writes, whole, strict=True) if s in sliding}
+    return with_periods(program, written, turns)
 
 
 def _declared_nest(kernel: Kernel | None, node: Node) -> tuple[tuple[str, ...], Nest] | None:
@@ -188,13 +136,14 @@ def _own_outputs(nodes: list[Node], inputs: list[Tensor], outputs: list[Tensor])
 
 
 def _place_backwards(
-    nodes: list[Node], inputs: list[Tensor], outputs: list[Tensor]
+    nodes: list[Node], inputs: list[Tensor], outputs: list[Tensor], sliding: Sequence[SlidingBuffer]
 ) -> tuple[list[Node | _Follow], dict[str, Operand], dict[str, Tensor]]:
     """Place the parts of containers; return what is left to do in order, the places found, and the containers by name."""
-    placed = {t.name: Operand(t.name, Access.dense(t.shape)) for t in outputs}
-    roots = {t.name: t for t in outputs}
+    placed = {t.name: Operand(t.name, Access.dense(t.shape)) for t in outputs} | {buffer.columns.name: buffer.every for buffer in sliding}
+    roots = {t.name: t for t in (*outputs, *(buffer.memory for buffer in sliding))}
     callers = {t.name for t in inputs}
     steps: list[Node | _Follow] = []
+    readers = Counter(tensor for node in nodes for tensor in node.operands)
 
     def free(tensor: Tensor) -> bool:
         return tensor.data is None and tensor.name not in callers and tensor.name not in placed
@@ -202,6 +151,11 @@ def _place_backwards(
     for node in reversed(nodes):
         if node.op not in VIEWS:
             steps.append(node)
+            source = settled_source(node, readers)
+            if source is not None and free(source):
+                result = node.outputs[0]
+                roots.setdefault(placed.setdefault(result.name, Operand(result.name, Access.dense(result.shape))).buffer, result)
+                placed[source.name] = placed[result.name]
             continue
         view = VIEWS[node.op](node)
         sides = {"in": node.inputs, "out": node.outputs}
@@ -215,8 +169,7 @@ def _place_backwards(
             base = placed[container.name]
             step = base.step if view.grows is None else base.access.strides[view.grows]
             for (side, position), place in view.parts:
-                part = sides[side][position]
-                inside = place(base.access)
+                part, inside = sides[side][position], place(base.access)
                 assert part is not None and inside is not None
                 if part.elements == 0:
                     continue
@@ -224,7 +177,7 @@ def _place_backwards(
                     own = Tensor(f"{part.name} (in {container.name}, {position})", part.shape, part.dtype)
                     steps.append(_copy_node(part, own))
                     part = own
-                placed[part.name] = Operand(base.buffer, inside, step)
+                placed[part.name] = replace(base, access=inside, step=step)
             continue
         for (side, position), place in view.parts:
             part = sides[side][position]
@@ -235,7 +188,7 @@ def _place_backwards(
             target = placed[part.name]
             whole = view.inverse(target.access) if view.inverse is not None and free(container) else None
             if whole is not None:
-                placed[container.name] = Operand(target.buffer, whole, target.step)
+                placed[container.name] = replace(target, access=whole)
             else:
                 alias = Tensor(f"{part.name} (view)", part.shape, part.dtype)
                 steps.append(_copy_node(alias, part))
@@ -306,10 +259,10 @@ class _Assembler:
             return None
         states, context, count = [], MOST_INFERENCES, 1
         for node in state_writes:
-            state = _state_memory(node)
+            state = state_memory(node)
             pair, has_value = (node.attrs["past"], node.attrs["present"]), bool(node.attrs.get("has_value"))
             states.append(State(*pair, self.owners[state.name], state.shape, None, has_value=has_value))
-        for node in sorted(appends, key=_state_number):
+        for node in sorted(appends, key=state_number):
             state, rows, axis = node.outputs[0], node.inputs[0], int(node.attrs["axis"])
             assert rows is not None
             context, count = state.shape[axis], rows.shape[axis]
@@ -357,7 +310,7 @@ class _Assembler:
             access = step.place(source.access)
             assert access is not None, "every view of a dense container can be expressed"
         back = source.access.strides[step.slides] if step.slides is not None else 0
-        self.where[step.tensor.name] = Operand(source.buffer, access, source.step - back)
+        self.where[step.tensor.name] = replace(source, access=access, step=source.step - back)
 
     def _dense_copy(self, tensor: Tensor) -> Tensor:
         """A densely stored copy of ``tensor``, shared by all who need one."""
@@ -371,7 +324,7 @@ class _Assembler:
         place = self.placed.get(tensor.name, Operand(tensor.name, Access.dense(tensor.shape)))
         root = self.roots.get(place.buffer)
         name = self.owner(tensor, Role.LOCAL, writer) if root is None else self.owner(root, Role.LOCAL)
-        return Operand(name, place.access, place.step)
+        return replace(place, buffer=name)
 
     def _call(self, node: Node) -> None:
         kernel, *others = self.bindings.get(id(node)) or select_kernels(self.kernels[0], [node], self.kernels[1])[0]
@@ -421,7 +374,9 @@ class _Assembler:
                 "Give the target a kernel that takes any strides (Kernel.strided), or compile with a fixed length (--dim).",
             )
         call = self.names.unique(node.name)
-        self.calls.append(Call(node, kernel, geometry, operands, call, self._scratch(call, node, kernel, geometry)))
+        is_settled = SETTLES in node.attrs and operands[names[1]] == operands[kernel.outputs[0]]
+        first = node.attrs[SETTLES] if is_settled else None
+        self.calls.append(Call(node, kernel, geometry, operands, call, self._scratch(call, node, kernel, geometry), first=first))
         self.others.append(tuple(others))
         for copy in copies:
             self._call(copy)
@@ -463,7 +418,7 @@ class _Assembler:
     def _grown(self, kernel: Kernel, node: Node, names: Sequence[str], geometry: Geometry) -> tuple[Geometry, Tensor | None]:
         """The geometry with the dimensions that only run over rows that exist, and a tensor that the kernel wants packed but is not.
 
-        Rows that exist are fewer than there is room for: axes that a kernel wants packed cannot lie around a dynamic one.
+        Rows that exist are fewer than there is buffer for: axes that a kernel wants packed cannot lie around a dynamic one.
         """
         operands, tensors = (*names, *kernel.outputs), (*node.inputs, *node.outputs)
         geometry = replace(geometry, dynamic=geometry.dynamic | dynamic_dims(operands, tensors, geometry.nest, self.dynamic))

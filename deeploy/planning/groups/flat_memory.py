@@ -143,7 +143,7 @@ class _FlatNetwork:
         group_schedule = ModuloSchedule()
         for step in range(first, min(first + LONGEST, self.count)):
             one = self.cuts[rows][step]
-            if one is None or self.program.calls[step].period != self.program.calls[first].period:
+            if one is None or self.program.calls[step].turns != self.program.calls[first].turns:
                 return
             group_schedule.add(one)
             yield group_schedule, step

@@ -222,9 +222,9 @@ class FusionSearch:
         return self.cuts[step, loop.tile]
 
     def may(self, step: int, call: Call) -> bool:
-        """Whether a call works in the memory of the engines, and the user fixes neither its tiles nor where its operands lie."""
+        """Whether a call runs always, in the memory of the engines, and the user fixes neither its tiles nor where its operands lie."""
         is_fixed = any(self.plan.machine.fixed(name).keys() - {"engine", "kernel", "after"} for name in self._named(call))
-        return self.plan.target.engine(call.kernel.engine).memory == self.near.name and not is_fixed
+        return self.plan.target.engine(call.kernel.engine).memory == self.near.name and call.turns == (1, None) and not is_fixed
 
     def _named(self, call: Call) -> tuple[str, ...]:
         """A call and its buffers by name, where anything is fixed of the network."""

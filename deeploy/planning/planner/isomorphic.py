@@ -50,12 +50,12 @@ def plan_wording(plan: Plan) -> Key:
 def _call_signature(call: Call, numbers: Mapping[str, int]) -> Key:
     node, kernel = call.node, call.kernel
     attrs = tuple(sorted((name, _freeze_value(value)) for name, value in node.attrs.items() if kernel.link is None or name not in _LINK))
-    operands = tuple((name, numbers[o.buffer], o.access, o.step) for name, o in call.operands.items())
+    operands = tuple((name, numbers[o.buffer], o.access, o.step, o.turns) for name, o in call.operands.items())
     scratch = tuple((name, numbers[buffer]) for name, buffer in call.scratch.items())
     macros = _freeze_value(dict(kernel.macros(node))) if kernel.macros is not None else None
     tensors = tuple((t.shape, t.dtype, t.data is None) if t is not None else None for t in (*node.inputs, *node.outputs))
     geometry = tuple(sorted(call.geometry.extents.items())), call.geometry.dynamic
-    return kernel.name, kernel.engine, attrs, operands, scratch, macros, tensors, geometry, call.period
+    return kernel.name, kernel.engine, attrs, operands, scratch, macros, tensors, geometry, call.turns
 
 
 def _freeze_value(value: Any) -> object:
