@@ -55,7 +55,7 @@ def test_every_block_runs(page: str, tmp_path: Path, environment: dict[str, str]
     if page == "from-pytorch" and importlib.util.find_spec("torch") is None:
         pytest.skip("no torch: install the extra torch")
     emulator = "arm-none-eabi-gcc", "qemu-system-arm"
-    tools = {"--toolchain": ("cmake", *emulator), "--on qemu": emulator}  # by what pages say that need them
+    tools = {"--toolchain": ("cmake", *emulator), "--on qemu": emulator, "cmake -S": ("cmake",)}  # by what pages say that need them
     text = (DOCS / f"{page}.md").read_text()
     missing = [tool for said, needed in tools.items() if said in text for tool in needed if shutil.which(tool) is None]
     if missing:
@@ -69,7 +69,7 @@ def test_a_microphone_on_the_simulated_chip(tmp_path: Path, environment: dict[st
         pytest.skip("no GVSoC: GVSOC names none")
     section = (DOCS / "gallery.md").read_text().partition("\n## A microphone\n")[2].partition("\n## ")[0]
     steps = [("bash" if "--on gvsoc" in text else language, file, text) for language, file, text in BLOCK.findall(section)]
-    assert run_blocks(steps, "gallery", tmp_path, environment) == 3
+    assert run_blocks(steps, "gallery", tmp_path, environment) == 4
 
 
 @pytest.mark.slow
