@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -34,20 +34,20 @@ class NoConstants(Exception):
 class Shift:
     """clip((x * mul + add) >> shift, low, high): constants of one channel or all, int64."""
 
-    mul: Array
-    add: Array
+    mul: Array | int
+    add: Array | int
     shift: int
     low: int
     high: int
 
 
-def quantise_factor(factor: Array) -> Factor:
-    """M and shift of real factors (float64), which are next to nothing below 2^-32.
+def quantise_factor(factor: Array | float | np.floating[Any]) -> Factor:
+    """M and shift of real factors (float64) or of one, which are next to nothing below 2^-32.
 
-    >>> quantise_factor(np.array([0.25]))
+    >>> quantise_factor(0.25)
     (array([1073741824]), array([-1]))
     """
-    mantissa, shift = np.frexp(np.asarray(factor, np.float64))
+    mantissa, shift = np.frexp(np.atleast_1d(np.asarray(factor, np.float64)))
     multiplier = np.floor(np.abs(mantissa) * WORD + 0.5).astype(np.int64)
     shift = np.where(multiplier == WORD, shift + 1, shift).astype(np.int64)
     multiplier = np.where(multiplier == WORD, WORD // 2, multiplier)
@@ -97,7 +97,7 @@ def find_requantisation(
     is_beyond = is_large & (np.maximum(-least, most) > WORD // 2)
     if second is None or rounding != "twice" or is_beyond.any():
         raise NoConstants
-    yield Shift(words, np.array([WORD // 2]), _HIGH, -WORD, WORD - 1)
+    yield Shift(words, WORD // 2, _HIGH, -WORD, WORD - 1)
     yield Shift(second[0], second[1] + (zero_point << second[2]), second[2], low, high)
 
 
@@ -114,11 +114,11 @@ def _requantise_words(
         is_tied = rounding == "away" and (np.maximum(-ends[0], ends[1]) >= halves).any()
         if is_tied or total.min() < 1 or mul.max() >= WORD or common > LONGEST:
             raise NoConstants
-        yield Shift(mul, np.array([(1 << (common - 1)) + (zero_point << common)]), common, *limits)
+        yield Shift(mul, (1 << (common - 1)) + (zero_point << common), common, *limits)
         return
     if int(shift.min()) == int(shift.max()) >= 0:
         common = _HIGH - int(shift[0])
-        yield Shift(multiplier, np.array([((1 << common) >> 1) + (zero_point << common)]), common, *limits)
+        yield Shift(multiplier, ((1 << common) >> 1) + (zero_point << common), common, *limits)
         return
     # high / 2^right, half away from zero, is (high * (2^k + 1) + half * 2^k) >> (right + k), if high has at most k bits.
     right, (low, high) = -shift, limits
@@ -128,7 +128,7 @@ def _requantise_words(
     mul = np.where(right > 0, ((1 << k) + 1) << (longest - k - np.minimum(right, longest - k)), 1 << longest)
     if right.min() < 0 or mul.max() >= WORD or longest > LONGEST:
         raise NoConstants
-    yield Shift(multiplier, np.array([WORD // 2]), _HIGH, -(1 << k), (1 << k) - 1)
+    yield Shift(multiplier, WORD // 2, _HIGH, -(1 << k), (1 << k) - 1)
     yield Shift(mul, np.where(right > 0, 1 << (longest - 1), 0) + (zero_point << longest), longest, low, high)
 
 
@@ -167,7 +167,7 @@ def reciprocal(x: Array) -> Factor:
 
 def softmax_exponentials(scale: float, beta: float) -> Array:
     """The exponentials of distances 0 to 255 from the maximum with 31 bits, 0 where they are next to nothing; uint32."""
-    multiplier, shift = quantise_factor(np.array([min(scale * beta * 2.0**26, WORD - 1.0)]))
+    multiplier, shift = quantise_factor(min(scale * beta * 2.0**26, WORD - 1.0))
     left = int(shift[0])
     distance = np.arange(256, dtype=np.int64)
     farthest = math.floor(31 * 2.0**26 / 2.0**left)

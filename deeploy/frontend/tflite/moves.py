@@ -20,7 +20,7 @@ def build_move(op: str, read: Read, attributes: Callable[[LiteCall], Attributes]
 
     def build(call: LiteCall) -> None:
         operands = read(call)
-        quantised.check_same(call, *(each for each in operands if isinstance(each, LiteTensor) and each.is_quantised))
+        quantised.check_same(call, *(each for each in operands if isinstance(each, LiteTensor)))
         call.add(op, *operands, outputs=call.outputs, **(attributes(call) if attributes else {}))
 
     return build
@@ -42,7 +42,7 @@ def read_numbers(call: LiteCall, position: int, count: int | None = None) -> lis
 def read_reshape(call: LiteCall) -> Sequence[Operand]:
     """The input and the shape of the output, which the file has."""
     call.need(math.prod(call.x.shape) == math.prod(call.y.shape), f"makes {list(call.y.shape)} of {list(call.x.shape)}")
-    return call.x, np.array(call.y.shape, np.int64)
+    return call.x, call.y.shape
 
 
 def build_transpose(call: LiteCall) -> None:
@@ -70,17 +70,17 @@ def build_mirror(call: LiteCall) -> Attributes:
 
 def build_concatenate(call: LiteCall) -> None:
     parts = [call.needed(at) for at in range(len(call.inputs))]
-    quantised.check_same(call, *(part for part in parts if part.is_quantised))
+    quantised.check_same(call, *parts)
     at = read_axis(call, call.options["axis"], len(call.y.shape))
     call.activate(call.add("Concat", *parts, axis=at))
 
 
 def build_pack(call: LiteCall) -> None:
     parts = [call.needed(at) for at in range(len(call.inputs))]
-    quantised.check_same(call, *(part for part in parts if part.is_quantised))
+    quantised.check_same(call, *parts)
     at = read_axis(call, call.options["axis"], len(call.y.shape))
     shape = [1 if place == at else extent for place, extent in enumerate(call.y.shape)]
-    rows = [call.add("Reshape", part, np.array(shape, np.int64)) for part in parts]
+    rows = [call.add("Reshape", part, shape) for part in parts]
     call.add("Concat", *rows, axis=at, outputs=[call.y])
 
 
@@ -91,13 +91,13 @@ def build_split(call: LiteCall) -> None:
         x, at = call.needed(1), read_numbers(call, 0, 1)[0]
     elif call.op == "SPLIT_V":
         at = read_numbers(call, 2, 1)[0]
-    quantised.check_same(call, *([x] if x.is_quantised else []))
+    quantised.check_same(call, x)
     along = read_axis(call, call.options["axis"] if at is None else at, len(x.shape))
     begin = 0
     for part in call.outputs:
         extent = 1 if call.op == "UNPACK" else part.shape[along]
         piece = slice_tensor(call, x, [begin], [begin + extent], [along])
-        call.add("Reshape", piece, np.array(part.shape, np.int64), outputs=[part])
+        call.add("Reshape", piece, part.shape, outputs=[part])
         begin += extent
     call.need(begin == x.shape[along], f"divides {x.shape[along]} into {begin}")
 
@@ -106,8 +106,7 @@ def slice_tensor(
     call: LiteCall, x: Operand, begin: Sequence[int], end: Sequence[int], along: Sequence[int], step: Sequence[int] = ()
 ) -> str:
     """A part of a tensor; ``end`` is -1 - extent or less where a negative step reaches the first element."""
-    lists = [np.array(each, np.int64) for each in (begin, end, along, *([step] if step else []))]
-    return call.add("Slice", x, *lists)
+    return call.add("Slice", x, begin, end, along, *([step] if step else []))
 
 
 def build_cut(call: LiteCall) -> None:
@@ -116,7 +115,7 @@ def build_cut(call: LiteCall) -> None:
     begin, size = read_numbers(call, 1, rank), read_numbers(call, 2, rank)
     end = [extent if n == -1 else b + n for b, n, extent in zip(begin, size, call.x.shape, strict=True)]
     call.need(all(0 <= b <= e <= n for b, e, n in zip(begin, end, call.x.shape, strict=True)), "leaves its input")
-    quantised.check_same(call, *([call.x] if call.x.is_quantised else []))
+    quantised.check_same(call, call.x)
     call.result(slice_tensor(call, call.x, begin, end, range(rank)))
 
 
@@ -137,10 +136,10 @@ def cut_strided(call: LiteCall) -> None:
         e = (n if s > 0 else -1) if options["end_mask"] >> at & 1 and not shrinks else e
         begin.append(b)
         end.append(-1 - n if e < 0 else e)
-    quantised.check_same(call, *([call.x] if call.x.is_quantised else []))
+    quantised.check_same(call, call.x)
     steps = [1 if options["shrink_axis_mask"] >> at & 1 else s for at, s in enumerate(step)]
     piece = slice_tensor(call, call.x, begin, end, range(len(first)), steps)
-    call.add("Reshape", piece, np.array(call.y.shape, np.int64), outputs=[call.y])
+    call.reshape(piece)
 
 
 def build_reverse(call: LiteCall) -> None:
@@ -150,7 +149,7 @@ def build_reverse(call: LiteCall) -> None:
 
 
 def build_gather(call: LiteCall) -> None:
-    quantised.check_same(call, *([call.x] if call.x.is_quantised else []))
+    quantised.check_same(call, call.x)
     if call.options.get("batch_dims", 0):
         raise call.refused("has batch axes", "Gather from one tensor.")
     call.add("Gather", call.x, call.needed(1), axis=read_axis(call, call.options["axis"], len(call.x.shape)), outputs=[call.y])
@@ -158,13 +157,13 @@ def build_gather(call: LiteCall) -> None:
 
 def look_up_rows(call: LiteCall) -> None:
     """EMBEDDING_LOOKUP: indices, then the table."""
-    quantised.check_same(call, *([call.needed(1)] if call.y.is_quantised else []))
+    quantised.check_same(call, call.needed(1))
     call.add("Gather", call.needed(1), call.x, axis=0, outputs=[call.y])
 
 
 def depth_and_space(call: LiteCall) -> None:
     """DEPTH_TO_SPACE, SPACE_TO_DEPTH of channels-last images."""
-    quantised.check_same(call, *([call.x] if call.x.is_quantised else []))
+    quantised.check_same(call, call.x)
     size, (n, h, w, c) = call.options["block"], call.x.shape if len(call.x.shape) == 4 else (0, 0, 0, 0)
     call.need(size > 0 and n, "has no image of four axes or no block")
     if call.op == "DEPTH_TO_SPACE":
@@ -173,13 +172,13 @@ def depth_and_space(call: LiteCall) -> None:
     else:
         call.need(h % size == 0 and w % size == 0, f"divides {h} x {w} by blocks of {size}")
         apart, order = (n, h // size, size, w // size, size, c), [0, 1, 3, 2, 4, 5]
-    parts = call.add("Transpose", call.add("Reshape", call.x, np.array(apart)), perm=order)
-    call.add("Reshape", parts, np.array(call.y.shape, np.int64), outputs=[call.y])
+    parts = call.add("Transpose", call.add("Reshape", call.x, apart), perm=order)
+    call.reshape(parts)
 
 
 def batch_and_space(call: LiteCall) -> None:
     """BATCH_TO_SPACE_ND, SPACE_TO_BATCH_ND: blocks of the axes behind the first become its entries, or back."""
-    quantised.check_same(call, *([call.x] if call.x.is_quantised else []))
+    quantised.check_same(call, call.x)
     blocks = read_numbers(call, 1)
     count = len(blocks)
     call.need(0 < count < len(call.x.shape) and min(blocks) > 0, "has blocks that do not fit its input")
@@ -195,22 +194,22 @@ def batch_and_space(call: LiteCall) -> None:
         x = call.add("Pad", call.x, widths, fill) if edges.any() else call.x.name
         apart = [n, *(part for e, b in zip(wide, blocks, strict=True) for part in (e // b, b)), *others]
         order = [*(2 + 2 * at for at in range(count)), 0, *(1 + 2 * at for at in range(count)), *range(1 + 2 * count, len(apart))]
-        moved = call.add("Transpose", call.add("Reshape", x, np.array(apart)), perm=order)
-        call.add("Reshape", moved, np.array(call.y.shape, np.int64), outputs=[call.y])
+        moved = call.add("Transpose", call.add("Reshape", x, apart), perm=order)
+        call.reshape(moved)
         return
     call.need(n % math.prod(blocks) == 0, "has blocks that do not fit its input")
     apart = [*blocks, n // math.prod(blocks), *rest]
     order = [count, *(part for at in range(count) for part in (count + 1 + at, at)), *range(2 * count + 1, len(apart))]
     wide = [e * b for e, b in zip(spatial, blocks, strict=True)]
-    moved = call.add("Transpose", call.add("Reshape", call.x, np.array(apart)), perm=order)
-    whole = call.add("Reshape", moved, np.array([n // math.prod(blocks), *wide, *others], np.int64))
+    moved = call.add("Transpose", call.add("Reshape", call.x, apart), perm=order)
+    whole = call.add("Reshape", moved, [n // math.prod(blocks), *wide, *others])
     ends = [e - int(b) for e, b in zip(wide, edges[:, 1], strict=True)]
     call.result(slice_tensor(call, whole, [int(a) for a in edges[:, 0]], ends, range(1, count + 1)))
 
 
 def resize_nearest(call: LiteCall) -> None:
     """Rows and columns that the positions of the result fall on, as TensorFlow Lite computes them in float32."""
-    quantised.check_same(call, *([call.x] if call.x.is_quantised else []))
+    quantised.check_same(call, call.x)
     call.need(len(call.x.shape) == len(call.y.shape) == 4 and 0 not in call.x.shape, "has no image of four axes")
     corners, half, image = call.options["align_corners"], call.options["half_pixel"], call.x.name
     for at in (1, 2):
@@ -245,7 +244,7 @@ def build_choose(op: str) -> Builder:
 
     def build(call: LiteCall) -> None:
         parts = [call.needed(at) for at in range(3 if op == "Where" else 2)]
-        quantised.check_same(call, *(part for part in parts if part.is_quantised))
+        quantised.check_same(call, *parts)
         call.add(op, *parts, outputs=[call.y])
 
     return build
@@ -253,20 +252,20 @@ def build_choose(op: str) -> Builder:
 
 def reduce_extreme(call: LiteCall) -> None:
     """REDUCE_MAX, REDUCE_MIN."""
-    quantised.check_same(call, *([call.x] if call.x.is_quantised else []))
+    quantised.check_same(call, call.x)
     reduce_tensor(call, "ReduceMax" if call.op == "REDUCE_MAX" else "ReduceMin")
 
 
 def reduce_tensor(call: LiteCall, op: str) -> None:
     along = read_axes(call, call.constant(1), len(call.x.shape))
-    whole = call.add(op, call.x, np.array(along, np.int64), keepdims=1) if along else call.x.name
-    call.add("Reshape", whole, np.array(call.y.shape, np.int64), outputs=[call.y])
+    whole = call.add(op, call.x, along, keepdims=1) if along else call.x.name
+    call.reshape(whole)
 
 
 def build_constant(read: Callable[[LiteCall], Array]) -> Builder:
     """A tensor that does not depend on any value."""
 
     def build(call: LiteCall) -> None:
-        call.add("Reshape", read(call).astype(call.y.dtype), np.array(call.y.shape, np.int64), outputs=[call.y])
+        call.reshape(read(call).astype(call.y.dtype))
 
     return build

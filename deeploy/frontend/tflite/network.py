@@ -56,10 +56,21 @@ class LiteTensor:
         return int(self.zero[0])
 
     @property
+    def zero_point(self) -> Array:
+        """The same in the type of the tensor."""
+        return np.array(self.z, self.dtype)
+
+    @property
     def range(self) -> tuple[int, int]:
         """The least and the largest number of its type."""
         info = np.iinfo(self.dtype)
         return int(info.min), int(info.max)
+
+    @property
+    def distances(self) -> tuple[int, int]:
+        """The same from the zero point."""
+        low, high = self.range
+        return low - self.z, high - self.z
 
     def steps(self, real: float) -> int:
         """A real number in steps of the tensor, as limits are quantised: to the nearest, half away from zero, in float32."""
@@ -72,7 +83,7 @@ class LiteTensor:
         return np.arange(low, high + 1)
 
 
-Operand = str | np.ndarray | LiteTensor | None
+Operand = str | np.ndarray | np.generic | Sequence[int] | LiteTensor | None
 
 
 @dataclass
@@ -140,17 +151,18 @@ class LiteCall:
         """A node of ONNX or of our own (``vendors.TFLITE``); the name of its result.
 
         Args:
-            operands: names, tensors of the file, or arrays that become constants.
+            operands: names, tensors of the file, or what becomes a constant: arrays, numbers with a type, lists of integers (64 bits).
             outputs: where it computes these.
         """
         stem = f"{self.outputs[0].name}"
         names = []
         for operand in operands:
-            if isinstance(operand, np.ndarray):
-                names.append(f"{stem} constant {len(self.constants)}")
-                self.constants.append(numpy_helper.from_array(np.ascontiguousarray(operand).reshape(operand.shape), names[-1]))
-            else:
+            if operand is None or isinstance(operand, str | LiteTensor):
                 names.append(operand.name if isinstance(operand, LiteTensor) else operand or "")
+                continue
+            kind = operand.dtype if isinstance(operand, np.ndarray | np.generic) else np.int64
+            names.append(f"{stem} constant {len(self.constants)}")
+            self.constants.append(numpy_helper.from_array(np.asarray(operand, kind, order="C"), names[-1]))
         results = [tensor.name for tensor in outputs] or [f"{stem} {op.lower()} {len(self.nodes)}"]
         title = stem if op in _NAMED else results[0]
         domain = TFLITE_DOMAIN if op in TFLITE else ""
@@ -187,6 +199,18 @@ class LiteCall:
     def result(self, name: str) -> None:
         """Let a value be the output: what computes it gets the name of that."""
         self.nodes.append(helper.make_node("Identity", [name], [self.y.name], f"{self.y.name} result"))
+
+    def reshape(self, value: Operand) -> None:
+        """Let a value in the shape of the output be it."""
+        self.add("Reshape", value, self.y.shape, outputs=[self.y])
+
+    def word(self, value: Operand) -> str:
+        """An integer in 32 bits."""
+        return self.add("Cast", value, to=onnx.TensorProto.INT32)
+
+    def multiply(self, a: Operand, b: Operand, a_zero: int = 0, b_zero: int = 0) -> str:
+        """The product of integers without their zero points, in 32 bits."""
+        return self.add("MultiplyCentred", a, np.int32(0), b, a_zero_point=a_zero, b_zero_point=b_zero)
 
     def cast(self, name: str) -> None:
         """Let a value in the type of the output be it."""

@@ -21,11 +21,11 @@ from deeploy.operators.elementwise import FUNCTIONS
 
 @dataclass(frozen=True)
 class LiteOperator:
-    """An operator: its name in the schema, its fields (``flatbuffer``), and what builds its nodes."""
+    """An operator: its name in the schema, what builds its nodes, and its fields (``flatbuffer``)."""
 
     name: str
-    options: str
     build: Builder
+    options: str = ""
 
 
 def _build_plain(op: str, **fixed: Any) -> Builder:
@@ -99,20 +99,20 @@ def _convolve_transposed(call: LiteCall) -> None:
     call.need(all(n < s for n, s in zip(further, strides, strict=True)), f"gives {list(call.y.shape)}")
     attributes = {"strides": strides, "pads": pads, "output_padding": further}
     if not image.is_quantised:
-        weights = np.ascontiguousarray(filters.transpose(3, 0, 1, 2))
+        weights = filters.transpose(3, 0, 1, 2)
         total = call.add("ConvTranspose", _channels_first(call, image), weights, *([bias] if bias else []), **attributes)
         return call.activate(_channels_last(call, total))
     # A convolution of the image with zero points between its elements by the filters the other way round.
     borders = [n - 1 - pad for n, pad in zip(sizes, before, strict=True)]
     rest = [y + n - 1 - h * s - top for y, n, h, s, top in zip(call.y.shape[1:3], sizes, image.shape[1:3], strides, borders, strict=True)]
     number, height, width, channels = image.shape
-    wide = call.add("Reshape", image, np.array([number, height, 1, width, 1, channels]))
-    gaps = np.array([0] * 8 + [strides[0] - 1, 0, strides[1] - 1, 0], np.int64)
-    wide = call.add("Pad", wide, gaps, np.array(image.z, image.dtype))
+    wide = call.add("Reshape", image, [number, height, 1, width, 1, channels])
+    gaps = [0] * 8 + [strides[0] - 1, 0, strides[1] - 1, 0]
+    wide = call.add("Pad", wide, gaps, image.zero_point)
     extents = [height * strides[0], width * strides[1]]
-    wide = call.add("Reshape", wide, np.array([number, *extents, channels]))
+    wide = call.add("Reshape", wide, [number, *extents, channels])
     wide = moves.slice_tensor(call, wide, [0, 0], [n + min(0, r) for n, r in zip(extents, rest, strict=True)], [1, 2])
-    weights = np.ascontiguousarray(filters[:, ::-1, ::-1].transpose(0, 3, 1, 2))
+    weights = filters[:, ::-1, ::-1].transpose(0, 3, 1, 2)
     pads = [*borders, *(max(0, r) for r in rest)]
     zeros = quantised.zero_points(call, image, call.needed(1))
     total = _channels_last(call, call.add("ConvInteger", _channels_first(call, wide), weights, *zeros, pads=pads))
@@ -128,7 +128,7 @@ def _build_pool(call: LiteCall) -> None:
     if call.x.is_quantised:
         quantised.check_same(call, call.x)
         if op == "AveragePool" and call.x.dtype.itemsize > 1:
-            ones, zeros = np.ones((call.x.shape[3], 1, *size), np.int8), (np.array(0, np.int16), np.array(0, np.int8))
+            ones, zeros = np.ones((call.x.shape[3], 1, *size), np.int8), (np.int16(0), np.int8(0))
             window = {name: attributes[name] for name in ("strides", "pads")}
             total = call.add("ConvInteger", image, ones, *zeros, group=len(ones), **window)
             return words.divide_sums(call, _channels_last(call, total), attributes)
@@ -143,7 +143,7 @@ def _build_resize(call: LiteCall) -> None:
     """RESIZE_BILINEAR of floats."""
     call.need(len(call.x.shape) == len(call.y.shape) == 4, "has no image of four axes")
     mode = "align_corners" if call.options["align_corners"] else "half_pixel" if call.options["half_pixel"] else "asymmetric"
-    sizes = np.array([call.x.shape[0], call.x.shape[3], *call.y.shape[1:3]], np.int64)
+    sizes = [call.x.shape[0], call.x.shape[3], *call.y.shape[1:3]]
     image = call.add("Resize", _channels_first(call, call.x), None, None, sizes, mode="linear", coordinate_transformation_mode=mode)
     call.result(_channels_last(call, image))
 
@@ -158,12 +158,12 @@ def _build_dense(call: LiteCall) -> None:
     rows = math.prod(call.x.shape) // weights.shape[1]
     call.need(rows * weights.shape[1] == math.prod(call.x.shape), f"multiplies {list(call.x.shape)} by {list(weights.shape)}")
     call.need(math.prod(call.y.shape) == rows * len(weights), f"gives {list(call.y.shape)}")
-    data, shape = call.add("Reshape", call.x, np.array([rows, weights.shape[1]])), np.array(call.y.shape, np.int64)
+    data = call.add("Reshape", call.x, [rows, weights.shape[1]])
     if not call.x.is_quantised:
-        return call.activate(call.add("Reshape", call.add("Gemm", data, weights, *([bias] if bias else []), transB=1), shape))
+        return call.activate(call.add("Reshape", call.add("Gemm", data, weights, *([bias] if bias else []), transB=1), call.y.shape))
     w = call.needed(1)
-    total = call.add("MatMulInteger", data, np.ascontiguousarray(weights.T), *quantised.zero_points(call, call.x, w))
-    return quantised.finish_product(call, call.add("Reshape", total, shape), weights, w, bias)
+    total = call.add("MatMulInteger", data, weights.T, *quantised.zero_points(call, call.x, w))
+    return quantised.finish_product(call, call.add("Reshape", total, call.y.shape), weights, w, bias)
 
 
 def _build_product(call: LiteCall) -> None:
@@ -183,12 +183,12 @@ def _build_product(call: LiteCall) -> None:
 
 
 def _build_softmax(call: LiteCall) -> None:
-    beta = np.array(call.options["beta"], np.float32)
+    beta = np.float32(call.options["beta"])
     call.result(call.add("Softmax", call.x if beta == 1 else call.add("Mul", call.x, beta), axis=-1))
 
 
 def _build_clip(low: float, high: float | None) -> Builder:
-    ends = [None if end is None else np.array(end, np.float32) for end in (low, high)]
+    ends = [None if end is None else np.float32(end) for end in (low, high)]
     return _choose_builder(lambda call: call.result(call.add("Clip", call.x, *ends)), quantised.build_rescale)
 
 
@@ -222,13 +222,13 @@ def _squared_difference(call: LiteCall) -> None:
 
 
 def _inverse_root(call: LiteCall) -> None:
-    call.result(call.add("Div", np.array(1, np.float32), call.add("Sqrt", call.x)))
+    call.result(call.add("Div", np.float32(1), call.add("Sqrt", call.x)))
 
 
 def _build_norm(call: LiteCall) -> None:
     """L2_NORMALIZATION of the last axis."""
-    squares = call.add("ReduceSum", call.add("Mul", call.x, call.x), np.array([-1], np.int64), keepdims=1)
-    call.activate(call.add("Div", call.x, call.add("Sqrt", call.add("Max", squares, np.array(1e-6, np.float32)))))
+    squares = call.add("ReduceSum", call.add("Mul", call.x, call.x), [-1], keepdims=1)
+    call.activate(call.add("Div", call.x, call.add("Sqrt", call.add("Max", squares, np.float32(1e-6)))))
 
 
 def _floor_divide(call: LiteCall) -> None:
@@ -244,7 +244,7 @@ def _build_quantise(call: LiteCall) -> None:
     if call.x.dtype.kind in "iu":
         return quantised.build_rescale(call)
     call.need(y.is_quantised and y.scale.size == 1, "has no scale for its result")
-    call.add("QuantizeLinear", call.x, np.array(y.s, np.float32), np.array(y.z, y.dtype), outputs=[y])
+    call.add("QuantizeLinear", call.x, np.float32(y.s), y.zero_point, outputs=[y])
     return None
 
 
@@ -253,7 +253,7 @@ def _build_dequantise(call: LiteCall) -> None:
     if x.dtype.kind == "f":
         return call.cast(x.name)
     call.need(x.is_quantised and x.scale.size == 1, "has no scale for its input")
-    call.add("DequantizeLinear", x, np.array(x.s, np.float32), np.array(x.z, x.dtype), outputs=[call.y])
+    call.add("DequantizeLinear", x, np.float32(x.s), x.zero_point, outputs=[call.y])
     return None
 
 
@@ -273,95 +273,95 @@ _SHAPED = moves.build_move("Reshape", moves.read_reshape)
 _PAD = moves.build_move("Pad", moves.read_padding)
 
 OPERATORS: Mapping[int | str, LiteOperator] = {
-    0: LiteOperator("ADD", "fused:b pot_scale:B=1", _ADD),
-    1: LiteOperator("AVERAGE_POOL_2D", _POOL, _build_pool),
-    2: LiteOperator("CONCATENATION", "axis:i fused:b", moves.build_concatenate),
-    3: LiteOperator("CONV_2D", f"{_WINDOW} fused:b {_DILATED}", _build_convolve),
-    4: LiteOperator("DEPTHWISE_CONV_2D", f"{_WINDOW} multiplier:i fused:b {_DILATED}", _build_convolve),
-    5: LiteOperator("DEPTH_TO_SPACE", "block:i", moves.depth_and_space),
-    6: LiteOperator("DEQUANTIZE", "", _build_dequantise),
-    7: LiteOperator("EMBEDDING_LOOKUP", "", moves.look_up_rows),
-    8: LiteOperator("FLOOR", "", _build_unary("Floor")),
-    9: LiteOperator("FULLY_CONNECTED", "fused:b format:b keeps_axes:B", _build_dense),
-    11: LiteOperator("L2_NORMALIZATION", "fused:b", _choose_builder(_build_norm, quantised.build_normalise)),
-    14: LiteOperator("LOGISTIC", "", _build_unary("Sigmoid")),
-    17: LiteOperator("MAX_POOL_2D", _POOL, _build_pool),
-    18: LiteOperator("MUL", "fused:b", _MUL),
-    19: LiteOperator("RELU", "", _build_clip(0, None)),
-    20: LiteOperator("RELU_N1_TO_1", "", _build_clip(-1, 1)),
-    21: LiteOperator("RELU6", "", _build_clip(0, 6)),
-    22: LiteOperator("RESHAPE", "", _SHAPED),
-    23: LiteOperator("RESIZE_BILINEAR", "-:i -:i align_corners:B half_pixel:B", _choose_builder(_build_resize, quantised.resize_bilinear)),
-    25: LiteOperator("SOFTMAX", "beta:f", _choose_builder(_build_softmax, quantised.build_softmax)),
-    26: LiteOperator("SPACE_TO_DEPTH", "block:i", moves.depth_and_space),
-    27: LiteOperator("SVDF", "rank:i fused:b", stateful.filter_history),
-    28: LiteOperator("TANH", "", _build_unary("Tanh")),
-    34: LiteOperator("PAD", "", _PAD),
-    36: LiteOperator("GATHER", "axis:i batch_dims:i", moves.build_gather),
-    37: LiteOperator("BATCH_TO_SPACE_ND", "", moves.batch_and_space),
-    38: LiteOperator("SPACE_TO_BATCH_ND", "", moves.batch_and_space),
-    39: LiteOperator("TRANSPOSE", "", moves.build_transpose),
-    40: LiteOperator("MEAN", "keeps_axes:B", _build_reduce("ReduceMean", quantised.reduce_sum)),
-    41: LiteOperator("SUB", "fused:b pot_scale:B=1", _SUB),
-    42: LiteOperator("DIV", "fused:b", _choose_builder(_build_plain("Div"), quantised.build_divide)),
-    43: LiteOperator("SQUEEZE", "axes:[i]", _SHAPED),
-    44: LiteOperator("UNIDIRECTIONAL_SEQUENCE_LSTM", "fused:b cell_clip:f proj_clip:f time_major:B", stateful.run_lstm),
-    45: LiteOperator("STRIDED_SLICE", _SLICE, moves.cut_strided),
-    47: LiteOperator("EXP", "", _build_unary("Exp")),
-    49: LiteOperator("SPLIT", "count:i", moves.build_split),
-    53: LiteOperator("CAST", "", _build_cast),
-    54: LiteOperator("PRELU", "", _choose_builder(_build_prelu, quantised.build_prelu)),
-    55: LiteOperator("MAXIMUM", "", moves.build_choose("Max")),
-    56: LiteOperator("ARG_MAX", "kind:b", moves.find_extreme),
-    57: LiteOperator("MINIMUM", "", moves.build_choose("Min")),
-    58: LiteOperator("LESS", "", moves.build_compare("Less")),
-    59: LiteOperator("NEG", "", _choose_builder(_build_plain("Neg"), quantised.build_negate)),
-    60: LiteOperator("PADV2", "", _PAD),
-    61: LiteOperator("GREATER", "", moves.build_compare("Greater")),
-    62: LiteOperator("GREATER_EQUAL", "", moves.build_compare("GreaterOrEqual")),
-    63: LiteOperator("LESS_EQUAL", "", moves.build_compare("LessOrEqual")),
-    64: LiteOperator("SELECT", "", moves.build_choose("Where")),
-    65: LiteOperator("SLICE", "", moves.build_cut),
-    66: LiteOperator("SIN", "", _build_unary("Sin", of_quantised=_refuse_operator)),
-    67: LiteOperator("TRANSPOSE_CONV", f"{_WINDOW} fused:b", _convolve_transposed),
-    69: LiteOperator("TILE", "", moves.build_move("Tile", lambda call: [call.x, np.array(moves.read_numbers(call, 1), np.int64)])),
-    70: LiteOperator("EXPAND_DIMS", "", _SHAPED),
-    71: LiteOperator("EQUAL", "", moves.build_compare("Equal")),
-    72: LiteOperator("NOT_EQUAL", "", moves.build_compare("NotEqual")),
-    73: LiteOperator("LOG", "", _build_unary("Log")),
-    74: LiteOperator("SUM", "keeps_axes:B", _build_reduce("ReduceSum", quantised.reduce_sum)),
-    75: LiteOperator("SQRT", "", _build_unary("Sqrt", of_quantised=_refuse_operator)),
-    76: LiteOperator("RSQRT", "", _choose_builder(_inverse_root, quantised.invert_root)),
-    77: LiteOperator("SHAPE", "kind:b", moves.build_constant(lambda call: np.array(call.x.shape))),
-    78: LiteOperator("POW", "", _build_plain("Pow")),
-    79: LiteOperator("ARG_MIN", "kind:b", moves.find_extreme),
-    82: LiteOperator("REDUCE_MAX", "keeps_axes:B", moves.reduce_extreme),
-    83: LiteOperator("PACK", "count:i axis:i", moves.build_pack),
-    84: LiteOperator("LOGICAL_OR", "", _build_plain("Or")),
-    86: LiteOperator("LOGICAL_AND", "", _build_plain("And")),
-    87: LiteOperator("LOGICAL_NOT", "", _build_plain("Not")),
-    88: LiteOperator("UNPACK", "count:i axis:i", moves.build_split),
-    89: LiteOperator("REDUCE_MIN", "keeps_axes:B", moves.reduce_extreme),
-    90: LiteOperator("FLOOR_DIV", "", _choose_builder(_floor_divide, _refuse_operator)),
-    92: LiteOperator("SQUARE", "", _choose_builder(_build_square, _refuse_operator)),
-    93: LiteOperator("ZEROS_LIKE", "", moves.build_constant(lambda call: np.zeros(call.y.shape))),
-    97: LiteOperator("RESIZE_NEAREST_NEIGHBOR", "align_corners:B half_pixel:B", moves.resize_nearest),
-    98: LiteOperator("LEAKY_RELU", "alpha:f", _choose_builder(_build_leaky, quantised.build_rescale)),
-    99: LiteOperator("SQUARED_DIFFERENCE", "", _choose_builder(_squared_difference, quantised.square_difference)),
-    100: LiteOperator("MIRROR_PAD", "mode:b", moves.build_move("Pad", moves.read_padding, moves.build_mirror)),
-    101: LiteOperator("ABS", "", _build_unary("Abs", of_quantised=quantised.build_absolute)),
-    102: LiteOperator("SPLIT_V", "count:i", moves.build_split),
-    104: LiteOperator("CEIL", "", _build_unary("Ceil", of_quantised=_refuse_operator)),
-    105: LiteOperator("REVERSE_V2", "", moves.build_reverse),
-    106: LiteOperator("ADD_N", "", _choose_builder(_build_plain("Sum"), _refuse_operator)),
-    108: LiteOperator("COS", "", _build_unary("Cos", of_quantised=_refuse_operator)),
-    111: LiteOperator("ELU", "", _choose_builder(_build_plain("Elu"), quantised.of_reals(lambda x: np.where(x < 0, np.expm1(x), x)))),
-    114: LiteOperator("QUANTIZE", "", _build_quantise),
-    116: LiteOperator("ROUND", "", _build_unary("Round", of_quantised=_refuse_operator)),
-    117: LiteOperator("HARD_SWISH", "", _choose_builder(_build_plain("HardSwish"), quantised.hard_swish)),
-    123: LiteOperator("SELECT_V2", "", moves.build_choose("Where")),
-    126: LiteOperator("BATCH_MATMUL", "swaps_x:B swaps_y:B", _build_product),
-    130: LiteOperator("BROADCAST_TO", "", moves.build_move("Expand", lambda call: [call.x, np.array(call.y.shape, np.int64)])),
-    150: LiteOperator("GELU", "approximate:B", _build_gelu),
-    158: LiteOperator("SIGN", "", _choose_builder(_build_plain("Sign"), _refuse_operator)),
+    0: LiteOperator("ADD", _ADD, "fused:b pot_scale:B=1"),
+    1: LiteOperator("AVERAGE_POOL_2D", _build_pool, _POOL),
+    2: LiteOperator("CONCATENATION", moves.build_concatenate, "axis:i fused:b"),
+    3: LiteOperator("CONV_2D", _build_convolve, f"{_WINDOW} fused:b {_DILATED}"),
+    4: LiteOperator("DEPTHWISE_CONV_2D", _build_convolve, f"{_WINDOW} multiplier:i fused:b {_DILATED}"),
+    5: LiteOperator("DEPTH_TO_SPACE", moves.depth_and_space, "block:i"),
+    6: LiteOperator("DEQUANTIZE", _build_dequantise),
+    7: LiteOperator("EMBEDDING_LOOKUP", moves.look_up_rows),
+    8: LiteOperator("FLOOR", _build_unary("Floor")),
+    9: LiteOperator("FULLY_CONNECTED", _build_dense, "fused:b format:b keeps_axes:B"),
+    11: LiteOperator("L2_NORMALIZATION", _choose_builder(_build_norm, quantised.build_normalise), "fused:b"),
+    14: LiteOperator("LOGISTIC", _build_unary("Sigmoid")),
+    17: LiteOperator("MAX_POOL_2D", _build_pool, _POOL),
+    18: LiteOperator("MUL", _MUL, "fused:b"),
+    19: LiteOperator("RELU", _build_clip(0, None)),
+    20: LiteOperator("RELU_N1_TO_1", _build_clip(-1, 1)),
+    21: LiteOperator("RELU6", _build_clip(0, 6)),
+    22: LiteOperator("RESHAPE", _SHAPED),
+    23: LiteOperator("RESIZE_BILINEAR", _choose_builder(_build_resize, quantised.resize_bilinear), "-:i -:i align_corners:B half_pixel:B"),
+    25: LiteOperator("SOFTMAX", _choose_builder(_build_softmax, quantised.build_softmax), "beta:f"),
+    26: LiteOperator("SPACE_TO_DEPTH", moves.depth_and_space, "block:i"),
+    27: LiteOperator("SVDF", stateful.filter_history, "rank:i fused:b"),
+    28: LiteOperator("TANH", _build_unary("Tanh")),
+    34: LiteOperator("PAD", _PAD),
+    36: LiteOperator("GATHER", moves.build_gather, "axis:i batch_dims:i"),
+    37: LiteOperator("BATCH_TO_SPACE_ND", moves.batch_and_space),
+    38: LiteOperator("SPACE_TO_BATCH_ND", moves.batch_and_space),
+    39: LiteOperator("TRANSPOSE", moves.build_transpose),
+    40: LiteOperator("MEAN", _build_reduce("ReduceMean", quantised.reduce_sum), "keeps_axes:B"),
+    41: LiteOperator("SUB", _SUB, "fused:b pot_scale:B=1"),
+    42: LiteOperator("DIV", _choose_builder(_build_plain("Div"), quantised.build_divide), "fused:b"),
+    43: LiteOperator("SQUEEZE", _SHAPED, "axes:[i]"),
+    44: LiteOperator("UNIDIRECTIONAL_SEQUENCE_LSTM", stateful.run_lstm, "fused:b cell_clip:f proj_clip:f time_major:B"),
+    45: LiteOperator("STRIDED_SLICE", moves.cut_strided, _SLICE),
+    47: LiteOperator("EXP", _build_unary("Exp")),
+    49: LiteOperator("SPLIT", moves.build_split, "count:i"),
+    53: LiteOperator("CAST", _build_cast),
+    54: LiteOperator("PRELU", _choose_builder(_build_prelu, quantised.build_prelu)),
+    55: LiteOperator("MAXIMUM", moves.build_choose("Max")),
+    56: LiteOperator("ARG_MAX", moves.find_extreme, "kind:b"),
+    57: LiteOperator("MINIMUM", moves.build_choose("Min")),
+    58: LiteOperator("LESS", moves.build_compare("Less")),
+    59: LiteOperator("NEG", _choose_builder(_build_plain("Neg"), quantised.build_negate)),
+    60: LiteOperator("PADV2", _PAD),
+    61: LiteOperator("GREATER", moves.build_compare("Greater")),
+    62: LiteOperator("GREATER_EQUAL", moves.build_compare("GreaterOrEqual")),
+    63: LiteOperator("LESS_EQUAL", moves.build_compare("LessOrEqual")),
+    64: LiteOperator("SELECT", moves.build_choose("Where")),
+    65: LiteOperator("SLICE", moves.build_cut),
+    66: LiteOperator("SIN", _build_unary("Sin", of_quantised=_refuse_operator)),
+    67: LiteOperator("TRANSPOSE_CONV", _convolve_transposed, f"{_WINDOW} fused:b"),
+    69: LiteOperator("TILE", moves.build_move("Tile", lambda call: [call.x, moves.read_numbers(call, 1)])),
+    70: LiteOperator("EXPAND_DIMS", _SHAPED),
+    71: LiteOperator("EQUAL", moves.build_compare("Equal")),
+    72: LiteOperator("NOT_EQUAL", moves.build_compare("NotEqual")),
+    73: LiteOperator("LOG", _build_unary("Log")),
+    74: LiteOperator("SUM", _build_reduce("ReduceSum", quantised.reduce_sum), "keeps_axes:B"),
+    75: LiteOperator("SQRT", _build_unary("Sqrt", of_quantised=_refuse_operator)),
+    76: LiteOperator("RSQRT", _choose_builder(_inverse_root, quantised.invert_root)),
+    77: LiteOperator("SHAPE", moves.build_constant(lambda call: np.array(call.x.shape)), "kind:b"),
+    78: LiteOperator("POW", _build_plain("Pow")),
+    79: LiteOperator("ARG_MIN", moves.find_extreme, "kind:b"),
+    82: LiteOperator("REDUCE_MAX", moves.reduce_extreme, "keeps_axes:B"),
+    83: LiteOperator("PACK", moves.build_pack, "count:i axis:i"),
+    84: LiteOperator("LOGICAL_OR", _build_plain("Or")),
+    86: LiteOperator("LOGICAL_AND", _build_plain("And")),
+    87: LiteOperator("LOGICAL_NOT", _build_plain("Not")),
+    88: LiteOperator("UNPACK", moves.build_split, "count:i axis:i"),
+    89: LiteOperator("REDUCE_MIN", moves.reduce_extreme, "keeps_axes:B"),
+    90: LiteOperator("FLOOR_DIV", _choose_builder(_floor_divide, _refuse_operator)),
+    92: LiteOperator("SQUARE", _choose_builder(_build_square, _refuse_operator)),
+    93: LiteOperator("ZEROS_LIKE", moves.build_constant(lambda call: np.zeros(call.y.shape))),
+    97: LiteOperator("RESIZE_NEAREST_NEIGHBOR", moves.resize_nearest, "align_corners:B half_pixel:B"),
+    98: LiteOperator("LEAKY_RELU", _choose_builder(_build_leaky, quantised.build_rescale), "alpha:f"),
+    99: LiteOperator("SQUARED_DIFFERENCE", _choose_builder(_squared_difference, quantised.square_difference)),
+    100: LiteOperator("MIRROR_PAD", moves.build_move("Pad", moves.read_padding, moves.build_mirror), "mode:b"),
+    101: LiteOperator("ABS", _build_unary("Abs", of_quantised=quantised.build_absolute)),
+    102: LiteOperator("SPLIT_V", moves.build_split, "count:i"),
+    104: LiteOperator("CEIL", _build_unary("Ceil", of_quantised=_refuse_operator)),
+    105: LiteOperator("REVERSE_V2", moves.build_reverse),
+    106: LiteOperator("ADD_N", _choose_builder(_build_plain("Sum"), _refuse_operator)),
+    108: LiteOperator("COS", _build_unary("Cos", of_quantised=_refuse_operator)),
+    111: LiteOperator("ELU", _choose_builder(_build_plain("Elu"), quantised.of_reals(lambda x: np.where(x < 0, np.expm1(x), x)))),
+    114: LiteOperator("QUANTIZE", _build_quantise),
+    116: LiteOperator("ROUND", _build_unary("Round", of_quantised=_refuse_operator)),
+    117: LiteOperator("HARD_SWISH", _choose_builder(_build_plain("HardSwish"), quantised.hard_swish)),
+    123: LiteOperator("SELECT_V2", moves.build_choose("Where")),
+    126: LiteOperator("BATCH_MATMUL", _build_product, "swaps_x:B swaps_y:B"),
+    130: LiteOperator("BROADCAST_TO", moves.build_move("Expand", lambda call: [call.x, call.y.shape])),
+    150: LiteOperator("GELU", _build_gelu, "approximate:B"),
+    158: LiteOperator("SIGN", _choose_builder(_build_plain("Sign"), _refuse_operator)),
 }

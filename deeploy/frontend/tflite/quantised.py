@@ -7,7 +7,6 @@ from collections.abc import Callable
 from itertools import product
 
 import numpy as np
-import onnx
 
 from deeploy.frontend.tflite import fixed_point, words
 from deeploy.frontend.tflite.fixed_point import Factor, Shift
@@ -15,24 +14,28 @@ from deeploy.frontend.tflite.network import Builder, LiteCall, LiteTensor, read_
 from deeploy.frontend.tflite.requantising import WORDS, emit_steps, find_limits, find_steps, requantise_result
 from deeploy.ir.types import Array
 from deeploy.operators import fractions
-from deeploy.operators.accumulate import sums
+from deeploy.operators.accumulate import ends, products, sums
 from deeploy.operators.fractions import divide_rounding, multiply_twice_rounded
-
-_INT32 = onnx.TensorProto.INT32
 
 
 def check_same(call: LiteCall, *tensors: LiteTensor) -> None:
     """Refuse operators that would have to rescale what they only move."""
-    for tensor in tensors:
+    for tensor in (each for each in tensors if each.is_quantised):
         for other in call.outputs:
             if other.is_quantised and (tensor.scale.tolist(), tensor.zero.tolist()) != (other.scale.tolist(), other.zero.tolist()):
                 raise call.refused("moves numbers between tensors of different scales", "Quantise the model with one scale for both.")
 
 
+def check_bytes(call: LiteCall, *tensors: LiteTensor) -> None:
+    """Refuse all but quantised bytes, of which all results are known."""
+    if any(tensor.dtype.itemsize > 1 for tensor in tensors) or not all(tensor.is_quantised for tensor in (*tensors, call.y)):
+        raise call.refused("of 16 bits is not handled", "Quantise with 8 bits.")
+
+
 def zero_points(call: LiteCall, x: LiteTensor, w: LiteTensor) -> list[np.ndarray]:
     """The zero points of data and weights, of which the latter are one number."""
     call.need(w.is_quantised and np.ptp(w.zero) == 0, "has no scale for its weights, or several zero points")
-    return [np.array(x.z, x.dtype), np.array(w.z, w.dtype)]
+    return [x.zero_point, w.zero_point]
 
 
 def finish_product(
@@ -41,8 +44,7 @@ def finish_product(
     """Bias and requantisation of a product: of the rows of ``weights`` with the data."""
     x, y = data or call.x, call.y
     call.need(y.is_quantised and w.is_quantised, "has no scale for its weights or its result")
-    low, high = x.range
-    least, most = sums(weights.astype(np.int64) - w.z, low - x.z, high - x.z)
+    least, most = sums(weights.astype(np.int64) - w.z, *x.distances)
     if bias is not None:
         call.need(bias.data is not None, "computes its bias at run time")
         values = np.asarray(bias.data, np.int64).ravel()
@@ -50,8 +52,8 @@ def finish_product(
         call.need(np.abs(values).max(initial=0) < fixed_point.WORD, "has a bias beyond 32 bits")
         least, most, total = least + values, most + values, call.add("Add", total, values.astype(np.int32))
     is_whole = w.scale.size == 1 and (call.op == "FULLY_CONNECTED" or x.dtype.kind == "u")
-    product = np.float64(np.float32(x.s) * np.float32(w.s)) if is_whole else np.float64(x.s) * w.scale.astype(np.float64)
-    factor = fixed_point.quantise_factor(np.atleast_1d(product / np.float64(y.s)))
+    product = np.float64(np.float32(x.s) * np.float32(w.s)) if is_whole else x.s * w.scale.astype(np.float64)
+    factor = fixed_point.quantise_factor(product / y.s)
     is_long = x.dtype.itemsize == 2 and (bias is None or bias.dtype.itemsize == 8)  # sums of 64 bits, in the reference kernels
     requantise_result(call, total, factor, (least, most), "away" if call.op == "FULLY_CONNECTED" else "short" if is_long else "twice")
 
@@ -70,7 +72,7 @@ def build_softmax(call: LiteCall) -> None:
 def _common_steps(a: LiteTensor, b: LiteTensor, left: int, sign: int) -> tuple[np.float64, list[Factor], list[Array]]:
     """A scale of both operands, the factors to it, and both with all their numbers in its steps, of which ``left`` bits are a fraction."""
     largest = 2 * np.float64(max(np.float32(a.s), np.float32(b.s)))
-    factors = [fixed_point.quantise_factor(np.array([np.float64(side.s) / largest])) for side in (a, b)]
+    factors = [fixed_point.quantise_factor(side.s / largest) for side in (a, b)]
     sides = zip((a, b), factors, (1, sign), strict=True)
     return largest, factors, [multiply_twice_rounded((t.every() - t.z) << left, *f) * way for t, f, way in sides]
 
@@ -83,7 +85,7 @@ def build_add(call: LiteCall) -> None:
     if left == 15 and call.options["pot_scale"]:
         raise call.refused("adds numbers of 16 bits whose scales are powers of two", "Convert the model with a recent converter.")
     largest, factors, terms = _common_steps(a, b, left, sign)
-    factor = fixed_point.quantise_factor(np.array([largest / (2.0**left * np.float64(y.s))]))
+    factor = fixed_point.quantise_factor(largest / (2.0**left * y.s))
     if (
         left == 20
         and y.dtype == a.dtype == b.dtype
@@ -94,15 +96,15 @@ def build_add(call: LiteCall) -> None:
         call.add("LookUp", side, term.astype(np.int32)) if left == 20 else _scale_word(call, side, f, way)
         for side, term, f, way in zip((a, b), terms, factors, (1, sign), strict=True)
     ]
-    ends = (np.array([sum(int(end(term)) for term in terms)]) for end in (np.min, np.max))
-    requantise_result(call, call.add("Add", *parts), factor, (next(ends), next(ends)))
+    least, most = (sum(int(end(term)) for term in terms) for end in (np.min, np.max))
+    requantise_result(call, call.add("Add", *parts), factor, ends(least, most))
 
 
 def _add_at_once(call: LiteCall, a: LiteTensor, b: LiteTensor, sign: int, steps: Array) -> bool:
     """One sum by two factors, where some have the results of all pairs of bytes."""
     (low, high), x, other, y = find_limits(call), a.every()[:, None], b.every(), call.y
     wanted = np.clip(steps + y.z, low, high)
-    real = np.float64(a.s) / np.float64(y.s), sign * np.float64(b.s) / np.float64(y.s)
+    real = a.s / y.s, sign * b.s / y.s
     shift = min(30 - int(np.frexp(max(map(abs, real)))[1]), 45)
     for nudges in [(0, 0), *product((0, 1, -1), repeat=2)] if shift > 8 else ():
         mul = [round(factor * 2.0**shift) + nudge for factor, nudge in zip(real, nudges, strict=True)]
@@ -111,18 +113,17 @@ def _add_at_once(call: LiteCall, a: LiteTensor, b: LiteTensor, sign: int, steps:
         most = int(np.where(wanted < high, ((wanted + 1) << shift) - 1 - sums, 2**62).min())
         if least <= most:
             middle = min(max((y.z << shift) + (1 << (shift - 1)) - a.z * mul[0] - b.z * mul[1], least), most)
-            constants = np.array([*mul, middle], np.int64)
-            call.add("AddScaled", a, b, constants, shift=shift, low=low, high=high, outputs=[y])
+            call.add("AddScaled", a, b, [*mul, middle], shift=shift, low=low, high=high, outputs=[y])
             return True
     return False
 
 
 def _scale_word(call: LiteCall, x: LiteTensor, factor: Factor, sign: int) -> str:
     """x * 2^15 times a factor: a product whose upper part is rounded twice, as one of 30 bits is."""
-    word, right = call.add("Cast", x, to=_INT32), int(-factor[1][0])
-    steps = [Shift(factor[0], np.array([1 << 15]), 16, *WORDS)]
+    word, right = call.word(x), int(-factor[1][0])
+    steps = [Shift(factor[0], 1 << 15, 16, *WORDS)]
     if right:
-        steps.append(Shift(np.array([2**30 + 1]), np.array([1 << (right + 29)]), right + 30, *WORDS))
+        steps.append(Shift(2**30 + 1, 1 << (right + 29), right + 30, *WORDS))
     result = emit_steps(call, word, steps, np.int32)
     return result if sign > 0 else call.add("Neg", result)
 
@@ -131,36 +132,31 @@ def build_multiply(call: LiteCall) -> None:
     """MUL: the product of both without their zero points."""
     a, b = call.x, call.needed(1)
     call.need(a.is_quantised and b.is_quantised, "multiplies quantised and other numbers")
-    kind = np.array(0, np.int32)
-    total = call.add("MultiplyCentred", a, kind, b, a_zero_point=a.z, b_zero_point=b.z)
-    ends = [int(x) * int(y) for x in np.array(a.range) - a.z for y in np.array(b.range) - b.z]
-    factor = fixed_point.quantise_factor(np.array([np.float64(a.s) * np.float64(b.s) / np.float64(call.y.s)]))
-    requantise_result(call, total, factor, (np.array([min(ends)]), np.array([max(ends)])))
+    factor = fixed_point.quantise_factor(a.s * b.s / call.y.s)
+    requantise_result(call, call.multiply(a, b, a.z, b.z), factor, products(a.distances, b.distances))
 
 
 def square_difference(call: LiteCall) -> None:
     """SQUARED_DIFFERENCE: the square of a sum as that of SUB, with 7 bits behind the point."""
     a, b, y = call.x, call.needed(1), call.y
-    if not a.dtype.itemsize == b.dtype.itemsize == 1 or not b.is_quantised or not y.is_quantised:
-        raise call.refused("of 16 bits is not handled", "Quantise with 8 bits.")
+    check_bytes(call, a, b)
     largest, _, terms = _common_steps(a, b, 7, -1)
     difference = call.add("Add", *(call.add("LookUp", side, term.astype(np.int32)) for side, term in zip((a, b), terms, strict=True)))
-    total = call.add("MultiplyCentred", difference, np.array(0, np.int32), difference, a_zero_point=0, b_zero_point=0)
+    total = call.multiply(difference, difference)
     most = max(int(end(terms[0])) + int(end(terms[1])) for end in (np.max, lambda term: -np.min(term)))
-    factor = fixed_point.quantise_factor(np.array([largest * largest / (2.0**14 * np.float64(y.s))]))
-    requantise_result(call, total, factor, (np.array([0]), np.array([most * most])))
+    factor = fixed_point.quantise_factor(largest * largest / (2.0**14 * y.s))
+    requantise_result(call, total, factor, ends(0, most * most))
 
 
 def build_divide(call: LiteCall) -> None:
     """DIV of bytes, whose results for all pairs are known: by one factor where one has all of them, else as a table."""
     a, b, y = call.x, call.needed(1), call.y
-    if not a.dtype.itemsize == b.dtype.itemsize == 1 or not b.is_quantised or not y.is_quantised:
-        raise call.refused("of 16 bits is not handled", "Quantise with 8 bits.")
+    check_bytes(call, a, b)
     dividend, divisor = (a.every() - a.z)[:, None], b.every() - b.z
     (inverse, inverse_shift), steps = fixed_point.reciprocal(np.maximum(np.abs(divisor), 1)), np.sign(divisor) * dividend
     headroom = 31 - np.frexp(np.where(steps < 0, ~steps, steps).astype(np.float64))[1].astype(np.int64)
     real = np.float64(np.float32(a.s) / (np.float32(b.s) * np.float32(y.s)))
-    multiplier, shift = fixed_point.quantise_factor(np.array([real]))
+    multiplier, shift = fixed_point.quantise_factor(real)
     total = shift + inverse_shift - headroom
     # Shifts of 32 bits and more are not defined in C, and differ from processor to processor: here the quotient is 0.
     results = multiply_twice_rounded(multiply_twice_rounded(steps, inverse, headroom), multiplier, np.minimum(total, 0))
@@ -175,7 +171,7 @@ def build_divide(call: LiteCall) -> None:
         n, d = steps * mul, np.maximum(np.abs(divisor), 1) << bits
         if (np.where(divisor == 0, results, np.clip((2 * n + d) // (2 * d) + y.z, low, high)) == results).all():
             attributes = {"a_zero_point": a.z, "b_zero_point": b.z, "zero_point": y.z, "shift": bits, "low": low, "high": high}
-            call.add("DivideScaled", a, b, np.array([mul]), outputs=[y], **attributes)
+            call.add("DivideScaled", a, b, [mul], outputs=[y], **attributes)
             return None
     rows, columns = (call.add("LookUp", t, np.arange(256, dtype=np.int32) * f) for t, f in ((a, 256), (b, 1)))
     call.add("Gather", results.astype(y.dtype).ravel(), call.add("Add", rows, columns), outputs=[y])
@@ -185,10 +181,9 @@ def build_divide(call: LiteCall) -> None:
 def resize_bilinear(call: LiteCall) -> None:
     """RESIZE_BILINEAR of bytes: weights of both axes have 10 bits, the sum of 20 is rounded half away from zero."""
     x, y = call.x, call.y
-    if x.dtype.itemsize > 1:
-        raise call.refused("of 16 bits is not handled", "Quantise with 8 bits.")
+    check_bytes(call, x)
     check_same(call, x)
-    corners, image = call.options["align_corners"], call.add("Cast", x, to=_INT32)
+    corners, image = call.options["align_corners"], call.word(x)
     for at in (1, 2):
         before, after = x.shape[at], y.shape[at]
         less = int(corners and after > 1)
@@ -203,7 +198,7 @@ def resize_bilinear(call: LiteCall) -> None:
             for weights, rows in shares
         ]
         image = call.add("Add", *parts)
-    emit_steps(call, image, [Shift(np.array([(1 << 28) + 1]), np.array([1 << 47]), 48, *y.range)])
+    emit_steps(call, image, [Shift((1 << 28) + 1, 1 << 47, 48, *y.range)])
 
 
 def reduce_sum(call: LiteCall) -> None:
@@ -212,15 +207,14 @@ def reduce_sum(call: LiteCall) -> None:
     along = read_axes(call, call.constant(1), len(x.shape))
     count = math.prod(x.shape[at] for at in along)
     call.need(count, "is of no elements")
-    total = call.add("Cast", x, to=_INT32)
-    total = call.add("ReduceSum", total, np.array(along, np.int64), keepdims=1) if along else total
-    total = call.add("Reshape", call.add("Sub", total, np.array(x.z * count, np.int32)), np.array(y.shape, np.int64))
-    multiplier, shift = fixed_point.quantise_factor(np.array([np.float64(x.s) / np.float64(y.s)]))
+    total = call.word(x)
+    total = call.add("ReduceSum", total, along, keepdims=1) if along else total
+    total = call.add("Reshape", call.add("Sub", total, np.int32(x.z * count)), y.shape)
+    multiplier, shift = fixed_point.quantise_factor(x.s / y.s)
     if call.op == "MEAN":
         bits = min(count.bit_length() - 1, 32, 31 + int(shift[0]))
         multiplier, shift = (multiplier << bits) // count, shift - bits
-    low, high = x.range
-    requantise_result(call, total, (multiplier, shift), (np.array([(low - x.z) * count]), np.array([(high - x.z) * count])))
+    requantise_result(call, total, (multiplier, shift), products(x.distances, (count, count)))
 
 
 Real = Callable[[Array], Array]
@@ -228,8 +222,7 @@ Real = Callable[[Array], Array]
 
 def build_tabulate(call: LiteCall, results: Array) -> None:
     """A function of one 8-bit tensor as a table of its results, which are limited to the type."""
-    if call.x.dtype.itemsize > 1 or not call.y.is_quantised:
-        raise call.refused("of 16 bits is not handled", "Quantise with 8 bits.")
+    check_bytes(call, call.x)
     call.add("LookUp", call.x, np.clip(results, *find_limits(call)).astype(call.y.dtype), outputs=[call.y])
 
 
@@ -256,8 +249,8 @@ def build_absolute(call: LiteCall) -> None:
     x, y = call.x, call.y
     if x.dtype.itemsize > 1:
         call.need(x.z == y.z == 0 and y.is_quantised, "has a zero point, or a result without a scale")
-        total = call.add("Abs", call.add("Cast", x, to=_INT32))
-        return requantise_result(call, total, _ratio(call), (np.array([0]), np.array([2**15])))
+        total = call.add("Abs", call.word(x))
+        return requantise_result(call, total, _ratio(call), ends(0, 2**15))
     distance = np.abs(x.every() - x.z)
     return build_tabulate(call, (distance if x.s == y.s else multiply_twice_rounded(distance, *_ratio(call))) + y.z)
 
@@ -268,10 +261,10 @@ def build_negate(call: LiteCall) -> None:
     if call.x.z:
         raise call.refused("has a zero point, which LiteRT's kernel takes for a part of the number", "Use SUB from zero instead.")
     if call.x.dtype.itemsize > 1:
-        word, (low, _) = call.add("Cast", call.x, to=_INT32), call.x.range
-        least = call.add("Clip", word, *(np.array(end, np.int32) for end in (low, low + 1)))  # one less where it is the least
-        parts = call.add("Mul", call.add("Sub", least, np.array(low + 1, np.int32)), np.array(2 * -low, np.int32)), call.add("Neg", word)
-        emit_steps(call, call.add("Add", *parts), [Shift(np.array([1]), np.array([0]), 0, *call.x.range)])
+        word, (low, _) = call.word(call.x), call.x.range
+        least = call.add("Clip", word, np.int32(low), np.int32(low + 1))  # one less where it is the least
+        parts = call.add("Mul", call.add("Sub", least, np.int32(low + 1)), np.int32(2 * -low)), call.add("Neg", word)
+        emit_steps(call, call.add("Add", *parts), [Shift(1, 0, 0, *call.x.range)])
         return None
     return build_tabulate(
         call, -call.x.every() * (call.x.every() > call.x.range[0]) + call.x.range[0] * (call.x.every() == call.x.range[0])
@@ -297,7 +290,7 @@ def invert_root(call: LiteCall) -> None:
     steps = x.every() - x.z
     multiplier, shift = fractions.invert_root(np.maximum(steps, 1))
     roots = multiply_twice_rounded(np.array(1), multiplier, shift + bits)
-    factor = fixed_point.quantise_factor(np.array([1 / (np.float64(np.sqrt(np.float32(x.s))) * np.float64(y.s))]))
+    factor = fixed_point.quantise_factor(1 / (np.float64(np.sqrt(np.float32(x.s))) * y.s))
     build_tabulate(call, np.where(steps > 0, multiply_twice_rounded(roots, factor[0], factor[1] - bits) + y.z, y.range[1]))
 
 
@@ -307,7 +300,7 @@ _LIMITS = {"RELU": (0.0, None), "RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0)
 def _ratio(call: LiteCall, factor: float = 1.0) -> Factor:
     """A factor times the scale of the input by that of the result; but for QUANTIZE, in float32."""
     kind = np.float64 if call.op == "QUANTIZE" else np.float32
-    return fixed_point.quantise_factor(np.array([kind(kind(kind(call.x.s) * kind(factor)) / kind(call.y.s))]))
+    return fixed_point.quantise_factor(kind(kind(kind(call.x.s) * kind(factor)) / kind(call.y.s)))
 
 
 def build_rescale(call: LiteCall) -> None:
@@ -327,24 +320,23 @@ def _rescale_words(call: LiteCall) -> None:
     """The same of numbers of 16 and 32 bits without zero points: QUANTIZE, RELU, RELU6, and LEAKY_RELU as the sum of both sides."""
     x, y = call.x, call.y
     call.need(y.scale.size and x.z == 0, "has a zero point, or no scale for its result")
-    low, high = x.range
-    total = call.add("Cast", x, to=_INT32)
+    total = call.word(x)
     if call.op == "QUANTIZE":
-        return requantise_result(call, total, _ratio(call), (np.array([low]), np.array([high])))
+        return requantise_result(call, total, _ratio(call), ends(*x.range))
     if call.op in ("RELU", "RELU6"):
-        least, most = ((None if end is None else y.steps(end)) for end in _LIMITS[call.op])
+        least, most = (None if end is None else y.steps(end) for end in _LIMITS[call.op])
         limited = max(y.range[0], least or 0), y.range[1] if most is None else min(y.range[1], most)
-        emit_steps(call, total, find_steps(call, _ratio(call), limited, (np.array([low]), np.array([high])), "twice"))
+        emit_steps(call, total, find_steps(call, _ratio(call), limited, ends(*x.range), "twice"))
         return None
     if call.op != "LEAKY_RELU" or call.options["alpha"] < 0:
         raise call.refused("of 16 bits is not handled", "Quantise with 8 bits.")
     parts = []
-    for a, ends in ((1.0, (0, high)), (call.options["alpha"], (low, 0))):
+    for a, low, high in ((1.0, 0, x.range[1]), (call.options["alpha"], x.range[0], 0)):
         factor = _ratio(call, a)
-        side = call.add("Clip", total, *(np.array(end, np.int32) for end in ends))
-        steps = find_steps(call, factor, WORDS, (np.array(ends[:1]), np.array(ends[1:])), "twice")
+        side = call.add("Clip", total, np.int32(low), np.int32(high))
+        steps = find_steps(call, factor, WORDS, ends(low, high), "twice")
         parts.append(emit_steps(call, side, steps, np.int32))
-    emit_steps(call, call.add("Add", *parts), [Shift(np.array([1]), np.array([y.z]), 0, *find_limits(call))])
+    emit_steps(call, call.add("Add", *parts), [Shift(1, y.z, 0, *find_limits(call))])
     return None
 
 
@@ -367,36 +359,30 @@ def hard_swish(call: LiteCall) -> None:
 
 def _half_word(factor: np.float64) -> tuple[int, int]:
     """A multiplier of 15 bits, rounded from that of 31, and its shift."""
-    multiplier, shift = fixed_point.quantise_factor(np.array([factor]))
+    multiplier, shift = fixed_point.quantise_factor(factor)
     return min(int(multiplier[0] + 2**15) >> 16, 2**15 - 1), int(shift[0])
 
 
 def build_prelu(call: LiteCall) -> None:
     """What is above zero by one factor, what is below times its slope by another one."""
     x, alpha, y = call.x, call.needed(1), call.y
-    if x.dtype.itemsize > 1 or not alpha.is_quantised or not y.is_quantised:
-        raise call.refused("of 16 bits is not handled", "Quantise with 8 bits.")
-    steps, ratio = x.every() - x.z, np.float64(x.s) / np.float64(y.s)
-    above = np.where(steps >= 0, multiply_twice_rounded(steps, *fixed_point.quantise_factor(np.array([ratio]))), 0)
-    below = call.add("Clip", x, None, np.array(x.z, x.dtype))
-    slopes = call.add("MultiplyCentred", below, np.array(0, np.int32), alpha, a_zero_point=x.z, b_zero_point=alpha.z)
-    ends = [(x.range[0] - x.z) * (end - alpha.z) for end in alpha.range]
-    factor = fixed_point.quantise_factor(np.array([np.float64(x.s) * np.float64(alpha.s) / np.float64(y.s)]))
-    slopes = emit_steps(
-        call, slopes, find_steps(call, factor, WORDS, (np.array([min(*ends, 0)]), np.array([max(*ends, 0)])), "twice"), np.int32
-    )
+    check_bytes(call, x, alpha)
+    steps = x.every() - x.z
+    above = np.where(steps >= 0, multiply_twice_rounded(steps, *fixed_point.quantise_factor(x.s / y.s)), 0)
+    slopes = call.multiply(call.add("Clip", x, None, x.zero_point), alpha, x.z, alpha.z)
+    factor = fixed_point.quantise_factor(x.s * alpha.s / y.s)
+    reach = products((x.distances[0], 0), alpha.distances)
+    slopes = emit_steps(call, slopes, find_steps(call, factor, WORDS, reach, "twice"), np.int32)
     total = call.add("Add", call.add("LookUp", x, above.astype(np.int32)), slopes)
-    emit_steps(call, total, [Shift(np.array([1]), np.array([y.z]), 0, *find_limits(call))])
+    emit_steps(call, total, [Shift(1, y.z, 0, *find_limits(call))])
 
 
 def multiply_matrices(call: LiteCall, a: str, b: str) -> None:
     """BATCH_MATMUL of two tensors that are both computed, or one of which is."""
     x, w, y = call.x, call.needed(1), call.y
     call.need(w.is_quantised and y.is_quantised, "multiplies quantised and other numbers")
-    if max(x.dtype.itemsize, w.dtype.itemsize) > 1:
-        raise call.refused("of 16 bits is not handled", "Quantise with 8 bits.")
-    total = call.add("MatMulInteger", a, b, np.array(x.z, x.dtype), np.array(w.z, w.dtype))
+    check_bytes(call, x, w)
+    total = call.add("MatMulInteger", a, b, x.zero_point, w.zero_point)
     depth = x.shape[-2 if call.options["swaps_x"] else -1]
-    ends = [depth * int(p) * int(q) for p in np.array(x.range) - x.z for q in np.array(w.range) - w.z]
-    factor = fixed_point.quantise_factor(np.array([np.float64(x.s) * np.float64(w.s) / np.float64(y.s)]))
-    requantise_result(call, total, factor, (np.array([min(ends)]), np.array([max(ends)])))
+    factor = fixed_point.quantise_factor(x.s * w.s / y.s)
+    requantise_result(call, total, factor, products(x.distances, w.distances, depth))

@@ -36,9 +36,9 @@ def emit_steps(call: LiteCall, total: str, steps: Sequence[Shift], dtype: Kind |
     """Nodes for the steps of a requantisation; the last gives the result of the operator, or a value of a type."""
     for step in steps:
         is_last = step is steps[-1]
-        mul, add = (each if np.ptp(each) else each.ravel()[:1] for each in (step.mul, step.add))
+        mul, add = (np.atleast_1d(each) if np.ptp(each) else np.ravel(each)[:1] for each in (step.mul, step.add))
         attributes = {"shift": step.shift, "low": step.low, "high": step.high}
-        kind = np.array(0, (dtype or call.y.dtype) if is_last else np.int32)
+        kind = np.zeros((), (dtype or call.y.dtype) if is_last else np.int32)
         is_result = is_last and dtype is None
         total = call.add("Requantise", total, mul.astype(np.int32), add, kind, outputs=[call.y] if is_result else [], **attributes)
     return total

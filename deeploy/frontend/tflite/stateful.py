@@ -10,16 +10,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import onnx
 
 from deeploy.frontend.tflite import quantised
 from deeploy.frontend.tflite.fixed_point import WORD, Factor, Shift, quantise_factor
 from deeploy.frontend.tflite.network import LiteCall, LiteTensor
 from deeploy.frontend.tflite.requantising import WORDS, emit_steps, find_steps
 from deeploy.ir.types import Array
-from deeploy.operators.accumulate import sums
+from deeploy.operators.accumulate import ends, sums
 
-_INT32 = onnx.TensorProto.INT32
 _HALVES = (-(2**15), 2**15 - 1)
 _EXACT = (1 << 30) + 1  # a factor of 1 and 30 bits, which moves products of two words of 16 bits away from the middle between results
 _GATES = 4  # input, forget, cell, output
@@ -34,21 +32,17 @@ def filter_history(call: LiteCall) -> None:
     if x.is_quantised:
         call.need(state.dtype == np.int16 and history.dtype == np.int16, "has a state or weights of time that have not 16 bits")
         scale = np.float32(x.s) * np.float32(call.needed(1).s) / np.float32(state.s)
-        total = call.add("MatMulInteger", x, np.ascontiguousarray(features.T), *quantised.zero_points(call, x, call.needed(1)))
-        new = _to_halves(call, _requantise_words(call, total, quantise_factor(np.array([np.float64(scale)])), _reach(features, x)))
+        total = call.add("MatMulInteger", x, features.T, *quantised.zero_points(call, x, call.needed(1)))
+        new = _to_halves(call, _requantise_words(call, total, quantise_factor(scale), _reach(features, x)))
     else:
-        new = call.add("MatMul", x, np.ascontiguousarray(features.T))
-    past = call.add("Reshape", call.state(state), np.array([batch, filters, memory]))
-    older = call.add("Slice", past, np.array([1]), np.array([memory]), np.array([2]))
-    now = call.add("Concat", older, call.add("Reshape", new, np.array([batch, filters, 1])), axis=2)
-    call.leave(state, call.add("Reshape", now, np.array(state.shape)))
-    if x.is_quantised:
-        kind = np.array(0, np.int32)
-        weighed = call.add("MultiplyCentred", now, kind, history, a_zero_point=0, b_zero_point=0)
-    else:
-        weighed = call.add("Mul", now, history)
-    rows = call.add("Reshape", weighed, np.array([batch, filters // rank, rank * memory]))
-    total = call.add("ReduceSum", rows, np.array([2]), keepdims=0)
+        new = call.add("MatMul", x, features.T)
+    past = call.add("Reshape", call.state(state), [batch, filters, memory])
+    older = call.add("Slice", past, [1], [memory], [2])
+    now = call.add("Concat", older, call.add("Reshape", new, [batch, filters, 1]), axis=2)
+    call.leave(state, call.add("Reshape", now, state.shape))
+    weighed = call.multiply(now, history) if x.is_quantised else call.add("Mul", now, history)
+    rows = call.add("Reshape", weighed, [batch, filters // rank, rank * memory])
+    total = call.add("ReduceSum", rows, [2], keepdims=0)
     total = call.add("Add", total, bias) if bias is not None else total
     if not x.is_quantised:
         return call.activate(total)
@@ -56,7 +50,7 @@ def filter_history(call: LiteCall) -> None:
     most = np.minimum(np.abs(history.astype(np.int64)).reshape(-1, rank * memory).sum(axis=1) << 15, WORD - 1)
     scale = np.float32(state.s) * np.float32(call.needed(2).s) / np.float32(call.y.s)
     # The file has to say that it is rectified, which the reference kernel does not do.
-    steps = find_steps(call, quantise_factor(np.array([np.float64(scale)])), call.y.range, (-most, most), "twice")
+    steps = find_steps(call, quantise_factor(scale), call.y.range, (-most, most), "twice")
     emit_steps(call, total, steps)
     return None
 
@@ -81,7 +75,7 @@ def run_lstm(call: LiteCall) -> None:
     if x.is_quantised:
         call.need(cell.dtype == np.int16 and hidden.dtype == x.dtype == np.int8, "has other types than 8 bits, and 16 for its cells")
         quantised.check_same(call, hidden)
-        total = call.add("Add", call.add("MatMulInteger", time, w, np.array(x.z, x.dtype), np.array(0, np.int8)), bias.astype(np.int32))
+        total = call.add("Add", call.add("MatMulInteger", time, w, x.zero_point, np.int8(0)), bias.astype(np.int32))
         sums = [_to_halves(call, word) for word in _gate_words(call, total, ws, x, bias)]
         begun = emit_steps(call, call.state(hidden, np.dtype(np.int16)), [_move_axes(y.z, y.range)], y.dtype)
     else:
@@ -96,11 +90,11 @@ def run_lstm(call: LiteCall) -> None:
 
 def _float_step(call: LiteCall, names: Sequence[str], r: Array, rs: Sequence[LiteTensor]) -> list[str]:
     hidden, cell, sums = names
-    i, f, g, o = _split_word(call, call.add("Add", sums, call.add("MatMul", hidden, np.ascontiguousarray(r))), r.shape[0])
+    i, f, g, o = _split_word(call, call.add("Add", sums, call.add("MatMul", hidden, r)), r.shape[0])
     i, f, g, o = (call.add("Tanh" if gate == g else "Sigmoid", gate) for gate in (i, f, g, o))
     cell = call.add("Add", call.add("Mul", f, cell), call.add("Mul", i, g))
     if most := call.options["cell_clip"]:
-        cell = call.add("Clip", cell, np.array(-most, np.float32), np.array(most, np.float32))
+        cell = call.add("Clip", cell, np.float32(-most), np.float32(most))
     hidden = call.add("Mul", o, call.add("Tanh", cell))
     return [hidden, cell, hidden]
 
@@ -110,22 +104,19 @@ def _integer_step(call: LiteCall, names: Sequence[str], r: Array, rs: Sequence[L
     (hidden, cell, *sums), y, state = names, call.y, call.needed(19)
     whole = 15 + int(np.round(np.log2(state.s)))
     call.need(state.s == 2.0 ** (whole - 15) and 0 <= whole <= 6, "has cells whose scale is no power of two")
-    product = call.add("MatMulInteger", hidden, np.ascontiguousarray(r), np.array(y.z, y.dtype), np.array(0, np.int8))
+    product = call.add("MatMulInteger", hidden, r, y.zero_point, np.int8(0))
     words = zip(_gate_words(call, product, rs, y), sums, strict=True)
-    gates = [_to_halves(call, call.add("Add", word, call.add("Cast", part, to=_INT32))) for word, part in words]
+    gates = [_to_halves(call, call.add("Add", word, call.word(part))) for word, part in words]
     i, f, g, o = (_apply_table(call, "HyperbolicTangent" if at == 2 else "Logistic", gate, 3) for at, gate in enumerate(gates))
     kept, new = _multiply_words(call, f, cell, 15), _multiply_words(call, i, g, 15 + whole)
     cell = _to_halves(call, call.add("Add", kept, new))
     if clip := min(int(call.options["cell_clip"] / state.s), _HALVES[1]):
-        cell = call.add("Clip", cell, np.array(-clip, np.int16), np.array(clip, np.int16))
-    total = call.add(
-        "MultiplyCentred", o, np.array(0, np.int32), _apply_table(call, "HyperbolicTangent", cell, whole), a_zero_point=0, b_zero_point=0
-    )
+        cell = call.add("Clip", cell, np.int16(-clip), np.int16(clip))
+    total = call.multiply(o, _apply_table(call, "HyperbolicTangent", cell, whole))
     result = call.intermediates[4] if len(call.intermediates) > 4 else y
     call.need(result.zero.tolist() == y.zero.tolist() and result.scale.size == 1, "has results of another zero point than its states")
-    factor = quantise_factor(np.array([np.float64(np.float32(2.0**-15) / np.float32(result.s) * np.float32(2.0**-15))]))
-    ends = np.array([-(2**30)]), np.array([2**30])
-    hidden = emit_steps(call, total, find_steps(call, factor, y.range, ends, "twice"), y.dtype)
+    factor = quantise_factor(np.float32(2.0**-15) / np.float32(result.s) * np.float32(2.0**-15))
+    hidden = emit_steps(call, total, find_steps(call, factor, y.range, ends(-(2**30), 2**30), "twice"), y.dtype)
     return [hidden, cell, hidden]
 
 
@@ -137,13 +128,13 @@ def _gate_words(call: LiteCall, total: str, weights: Sequence[LiteTensor], data:
     for gate, w, summand in zip(_split_word(call, total, weights[0].shape[0]), weights, parts, strict=True):
         least, most = _reach(np.asarray(w.data), data)
         scale = np.float32(w.s) * np.float32(data.s) / np.float32(2.0**-12)
-        words.append(_requantise_words(call, gate, quantise_factor(np.array([np.float64(scale)])), (least + summand, most + summand)))
+        words.append(_requantise_words(call, gate, quantise_factor(scale), (least + summand, most + summand)))
     return words
 
 
 def _reach(weights: Array, data: LiteTensor) -> tuple[Array, Array]:
     """The least and the most sum of the rows of weights."""
-    return sums(weights.astype(np.int64), data.range[0] - data.z, data.range[1] - data.z)
+    return sums(weights.astype(np.int64), *data.distances)
 
 
 def _requantise_words(call: LiteCall, total: str, factor: Factor, ends: tuple[Array, Array]) -> str:
@@ -151,7 +142,7 @@ def _requantise_words(call: LiteCall, total: str, factor: Factor, ends: tuple[Ar
 
 
 def _move_axes(by: int, limits: tuple[int, int]) -> Shift:
-    return Shift(np.array([1]), np.array([by]), 0, *limits)
+    return Shift(1, by, 0, *limits)
 
 
 def _to_halves(call: LiteCall, total: str) -> str:
@@ -160,15 +151,13 @@ def _to_halves(call: LiteCall, total: str) -> str:
 
 
 def _split_word(call: LiteCall, gates: str, units: int) -> list[str]:
-    lists = [(np.array([at * units]), np.array([(at + 1) * units]), np.array([-1])) for at in range(_GATES)]
-    return [call.add("Slice", gates, *each) for each in lists]
+    return [call.add("Slice", gates, [at * units], [(at + 1) * units], [-1]) for at in range(_GATES)]
 
 
 def _apply_table(call: LiteCall, op: str, x: str, whole: int) -> str:
-    return call.add(op, x, np.array(0, np.int16), whole=whole)
+    return call.add(op, x, np.int16(0), whole=whole)
 
 
 def _multiply_words(call: LiteCall, a: str, b: str, bits: int) -> str:
     """The product of two words of 16 bits by 2^bits, rounded half away from zero."""
-    total = call.add("MultiplyCentred", a, np.array(0, np.int32), b, a_zero_point=0, b_zero_point=0)
-    return emit_steps(call, total, [Shift(np.array([_EXACT]), np.array([1 << (bits + 29)]), bits + 30, *WORDS)], np.int32)
+    return emit_steps(call, call.multiply(a, b), [Shift(_EXACT, 1 << (bits + 29), bits + 30, *WORDS)], np.int32)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy as np
-import onnx
 
 from deeploy.frontend.schemas import Attributes
 from deeploy.frontend.tflite import fixed_point
@@ -13,8 +12,7 @@ from deeploy.frontend.tflite.fixed_point import Shift
 from deeploy.frontend.tflite.network import Builder, LiteCall
 from deeploy.frontend.tflite.requantising import WORDS, Kind, emit_steps, find_limits, find_steps
 from deeploy.ir.types import Array
-
-_INT32 = onnx.TensorProto.INT32
+from deeploy.operators.accumulate import ends
 
 
 def divide_sums(call: LiteCall, total: str, window: Attributes) -> None:
@@ -29,7 +27,7 @@ def divide_sums(call: LiteCall, total: str, window: Attributes) -> None:
     bits = 17 + 2 * int(counts.max()).bit_length()
     if (1 << bits) // int(counts.min()) >= fixed_point.WORD - 1 or bits > 53:
         raise call.refused("has windows that are too large for 16 bits", "Quantise with 8 bits.")
-    emit_steps(call, total, [Shift((1 << bits) // counts + 1, np.array([1 << (bits - 1)]), bits, *find_limits(call))])
+    emit_steps(call, total, [Shift((1 << bits) // counts + 1, 1 << (bits - 1), bits, *find_limits(call))])
 
 
 def build_word_softmax(call: LiteCall) -> None:
@@ -38,24 +36,20 @@ def build_word_softmax(call: LiteCall) -> None:
     call.need(x.dtype == y.dtype == np.int16 and y.z == 0 and y.s == 2.0**-15, "has a result in other steps than 2^-15")
     if columns >= 2**15:
         raise call.refused(f"is of {columns} numbers", "Use less than 32768 classes.")
-    distance = call.add(
-        "Sub", call.add("Cast", x, to=_INT32), call.add("Cast", call.add("ReduceMax", x, np.array([-1]), keepdims=1), to=_INT32)
-    )
-    factor = fixed_point.quantise_factor(np.array([np.float64(x.s) * call.options["beta"] / (10 / 65535)]))
-    steps = find_steps(call, factor, WORDS, (np.array([-(2**16)]), np.array([0])), "twice")
-    scaled = emit_steps(
-        call, emit_steps(call, distance, steps, np.int32), [Shift(np.array([1]), np.array([2**15 - 1]), 0, -(2**15), 2**15 - 1)], np.int32
-    )
+    distance = call.add("Sub", call.word(x), call.word(call.add("ReduceMax", x, [-1], keepdims=1)))
+    factor = fixed_point.quantise_factor(x.s * call.options["beta"] / (10 / 65535))
+    steps = [*find_steps(call, factor, WORDS, ends(-(2**16), 0), "twice"), Shift(1, 2**15 - 1, 0, -(2**15), 2**15 - 1)]
+    scaled = emit_steps(call, distance, steps, np.int32)
     powers = _interpolate_lines(call, scaled, fixed_point.tabulate_curve(np.exp, -10, 0))
-    total = call.add("ReduceSum", powers, np.array([-1]), keepdims=1)
-    size = emit_steps(call, total, [Shift(np.array([1]), np.array([0]), 15, 0, columns)], np.int32)
+    total = call.add("ReduceSum", powers, [-1], keepdims=1)
+    size = emit_steps(call, total, [Shift(1, 0, 15, 0, columns)], np.int32)
     bits = np.array([max(1, number.bit_length()) + 15 - (number == 0) for number in range(columns + 1)])
     up, down, half = (call.add("Gather", (1 << shift).astype(np.int32), size) for shift in (31 - bits, bits - 1, bits - 2))
-    place = Shift(np.array([1]), np.array([2**13 - (3 << 29)]), 14, -(2**15), 2**15 - 1)
+    place = Shift(1, 2**13 - (3 << 29), 14, -(2**15), 2**15 - 1)
     inverse = emit_steps(call, call.add("Mul", total, up), [place], np.int32)
     inverse = _interpolate_lines(call, inverse, fixed_point.tabulate_curve(lambda real: 1 / (1 + real), 0, 1))
     quotient = call.add("Div", call.add("Add", call.add("Mul", powers, inverse), half), down)
-    emit_steps(call, quotient, [Shift(np.array([1]), np.array([0]), 0, 0, 2**15 - 1)])
+    emit_steps(call, quotient, [Shift(1, 0, 0, 0, 2**15 - 1)])
 
 
 def _round_word(real: Array) -> Array:
@@ -79,19 +73,19 @@ def tabulate_function(function: Callable[[Array, float], Array]) -> Builder:
         error = _round_word((ends[1:] + _round_word(ends[:-1])) / 2) - _round_word(middle)
         table = np.append(_round_word(ends[:-1]) - _round_word(error / 2), _round_word(ends[-1:])).clip(*y.range).astype(np.int64)
         call.need(np.abs(np.diff(table)).max() < 2**15, "has results that differ by more than 16 bits from one line to the next")
-        _interpolate_lines(call, call.add("Cast", x, to=_INT32), table, None)
+        _interpolate_lines(call, call.word(x), table, None)
 
     return build
 
 
 def _interpolate_lines(call: LiteCall, word: str, values: Array, dtype: Kind | None = np.int32) -> str:
     """The lines between 513 values, of a word within 16 bits, in a type or as the result of the operator."""
-    place = emit_steps(call, word, [Shift(np.array([1]), np.array([2**15]), 7, 0, 511)], np.int32)
+    place = emit_steps(call, word, [Shift(1, 2**15, 7, 0, 511)], np.int32)
     slopes = np.diff(values)
     begin = (values[:512] << 7) - ((np.arange(512) << 7) - 2**15) * slopes
     begun, slope = (call.add("Gather", table.astype(np.int32), place) for table in (begin, slopes))
     total = call.add("Add", begun, call.add("Mul", word, slope))
-    return emit_steps(call, total, [Shift(np.array([1]), np.array([64]), 7, -(2**15), 2**15 - 1)], dtype)
+    return emit_steps(call, total, [Shift(1, 64, 7, -(2**15), 2**15 - 1)], dtype)
 
 
 # Which of the values that LiteRT's logistic function of 16 bits lies between are one more than what is nearest.
@@ -115,12 +109,10 @@ def build_word_curve(call: LiteCall) -> None:
     mul, shift = (3 << left, 0) if is_power else (int(real), shift)
     bits = 8 if is_tanh else 9  # between two values
     reach = 255 << bits
-    word = emit_steps(
-        call, call.add("Cast", x, to=_INT32), [Shift(np.array([mul]), np.array([(1 << shift) >> 1]), shift, -reach, reach)], np.int32
-    )
-    sign = call.add("Clip", word, np.array(-1, np.int32), np.array(1, np.int32))
+    word = emit_steps(call, call.word(x), [Shift(mul, (1 << shift) >> 1, shift, -reach, reach)], np.int32)
+    sign = call.add("Clip", word, np.int32(-1), np.int32(1))
     size = call.add("Mul", word, sign)
-    place = emit_steps(call, size, [Shift(np.array([1]), np.array([0]), bits, 0, 255)], np.uint8)
+    place = emit_steps(call, size, [Shift(1, 0, bits, 0, 255)], np.uint8)
     is_more = np.array([_ONE_MORE >> at & 1 for at in range(257)])
     values = np.minimum(np.rint(65536 / (1 + np.exp(-np.arange(257) / 24))).astype(np.int64) + is_more, 2**16 - 1) - 2**15
     slopes = np.diff(values)
@@ -130,7 +122,7 @@ def build_word_curve(call: LiteCall) -> None:
     begun, slope = (call.add("LookUp", place, table.astype(np.int32)) for table in (begin, slopes))
     total = call.add("Mul", call.add("Add", begun, call.add("Mul", size, slope)), sign)
     shift, middle = (8, 0) if is_tanh else (10, 2**14)
-    step = Shift(np.array([(1 << 26) + 1]), np.array([(1 << (shift + 25)) + (middle << (shift + 26))]), shift + 26, *call.y.range)
+    step = Shift((1 << 26) + 1, (1 << (shift + 25)) + (middle << (shift + 26)), shift + 26, *call.y.range)
     emit_steps(call, total, [step])
 
 
