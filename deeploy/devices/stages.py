@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from deeploy.ir.device import Device
+from deeploy.ir.memo import by_arguments
 from deeploy.partition.balance import Table
 from deeploy.partition.balance_levels import BalancedLayer, Levels, levels_of
 
@@ -67,7 +68,6 @@ class DeviceStages:
         self.loops = loops
         self.device = device
         self.others = others or {}
-        self._uses: dict[Device, list[list[Use]]] = {}
         self._tables: dict[Device, Table] = {}
 
     def at(self, stage: int) -> Device:
@@ -76,11 +76,12 @@ class DeviceStages:
 
     def use(self, first: int, end: int, stage: int = 0) -> Use:
         """What levels ``first`` to ``end - 1`` do."""
-        device = self.at(stage)
-        if device not in self._uses:
-            starts = range(self.levels.depth)
-            self._uses[device] = [device_uses(self.levels, self.layers, self.loops, device, start) for start in starts]
-        return self._uses[device][first][end - first - 1]
+        return self._uses(self.at(stage))[first][end - first - 1]
+
+    @by_arguments
+    def _uses(self, device: Device) -> list[list[Use]]:
+        """The same on a device, by the first level."""
+        return [device_uses(self.levels, self.layers, self.loops, device, start) for start in range(self.levels.depth)]
 
     def seconds(self, first: int, end: int, stage: int = 0) -> float:
         """Seconds of a stage for one inference, with what it is given and returns."""

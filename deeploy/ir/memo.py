@@ -1,10 +1,10 @@
-"""Results that are computed once: for equal arrays, of which nodes that are alike hold some, or for one object."""
+"""Results that are computed once: for equal arrays, of which nodes that are alike hold some, for one object, or by one object."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -58,6 +58,32 @@ def by_object(function: Callable[[U], T]) -> Callable[[U], T]:
         if one not in results:
             results[one] = function(one)
         return results[one]
+
+    return remembered
+
+
+def by_arguments(method: Callable[Concatenate[U, P], T]) -> Callable[Concatenate[U, P], T]:
+    """The same method, whose results its object keeps by the arguments, which can be hashed; nobody may change what it returns.
+
+    >>> class Counter:
+    ...     calls = 0
+    ...     @by_arguments
+    ...     def double(self, number: int) -> int:
+    ...         self.calls += 1
+    ...         return 2 * number
+    >>> counter = Counter()
+    >>> counter.double(3), counter.double(3), counter.double(4), counter.calls
+    (6, 6, 8, 2)
+    """
+    place = f"results of {method.__name__}"
+
+    @wraps(method)
+    def remembered(self: U, *arguments: P.args, **named: P.kwargs) -> T:
+        results: dict[object, T] = self.__dict__.setdefault(place, {})
+        key = (*arguments, *named.items())
+        if key not in results:
+            results[key] = method(self, *arguments, **named)
+        return results[key]
 
     return remembered
 

@@ -9,12 +9,13 @@ matrices of a feed-forward block by its inner width, and of convolutions in a ro
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from deeploy.errors import UsageError
+from deeploy.ir.memo import by_arguments
 from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.values import Graph
 from deeploy.partition.dependence import Declare, Dependence, NestDimension, read_dependence
@@ -36,20 +37,17 @@ class Cuts:
     owner: np.ndarray
     chosen: Mapping[Node, NestDimension]
     whole: tuple[str, ...]
-    _indices: dict[tuple[Tensor, int], tuple[np.ndarray, ...]] = field(default_factory=dict)
 
     @property
     def groups(self) -> frozenset[int]:
         """The dependence classes along which something is cut."""
         return frozenset(loop.group for loop in self.chosen.values())
 
+    @by_arguments
     def indices_of(self, tensor: Tensor, axis: int) -> tuple[np.ndarray, ...]:
         """Per chip the indices of an axis that it has, in order."""
-        place = tensor, axis
-        if place not in self._indices:
-            owners = self.owner[self.dependence.index_classes(tensor, axis)]
-            self._indices[place] = tuple(np.flatnonzero(owners == chip) for chip in range(self.chips))
-        return self._indices[place]
+        owners = self.owner[self.dependence.index_classes(tensor, axis)]
+        return tuple(np.flatnonzero(owners == chip) for chip in range(self.chips))
 
     def members(self, group: int) -> tuple[int, ...]:
         """The chips that have atoms of a class."""

@@ -14,6 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
+from deeploy.ir.memo import by_arguments
 from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.values import Graph
 from deeploy.partition.collectives import Add, ComputePiece, Event, Pair, Receive, Send
@@ -121,15 +122,17 @@ class Rows:
     def __init__(self, graph: Graph, declare: Declare) -> None:
         self.graph = graph
         self.declare = declare
-        self._alone: dict[Node, Dependence] = {}
+
+    @by_arguments
+    def _alone(self, node: Node) -> Dependence:
+        """What depends on each other in one node."""
+        return read_dependence(self.graph, self.declare, nodes=[node])
 
     def matching(self, node: Node, tensor: Tensor, axis: int, operands: Sequence[Tensor]) -> tuple[int | None, ...] | None:
         """Per operand of a node the axis whose indices depend on the same index of ``tensor`` alone, None where it has none; None where
         indices depend on each other.
         """
-        if node not in self._alone:
-            self._alone[node] = read_dependence(self.graph, self.declare, nodes=[node])
-        own = self._alone[node]
+        own = self._alone(node)
         wanted = own.index_classes(tensor, axis)
         if len(np.unique(wanted)) < len(wanted):
             return None
@@ -149,7 +152,7 @@ class Rows:
             return None
         operands = (*node.operands, *node.outputs)
         axes = self.matching(node, tensor, axis, operands)
-        if axes is None or node in self._alone[node].factors:
+        if axes is None or node in self._alone(node).factors:
             return None
         return axes if all(place is not None for place, t in zip(axes, operands, strict=True) if t.data is None) else None
 

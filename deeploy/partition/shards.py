@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from deeploy.ir.memo import by_arguments
 from deeploy.ir.nodes import INTEGER_FORM, Attributes, Node, Tensor, compute
 from deeploy.ir.topology import Topology
 from deeploy.ir.types import DType
@@ -152,7 +153,6 @@ class Shards:
         self._constants: dict[tuple[Tensor, int, int | None, Box | None, bool], Tensor] = {}
         self._tags = defaultdict[tuple[int, int], int](int)
         self.sent = 0  # bytes, since a collective was noted last
-        self._efforts: dict[Node, Effort] = {}
 
     # ---- what is known of the graph
 
@@ -280,11 +280,10 @@ class Shards:
         self.collectives.append(Collective(kind, tensor.name, algorithm, tuple(sorted(chips)), self.sent, group))
         self.sent = 0
 
+    @by_arguments
     def effort_of(self, node: Node) -> Effort:
         """What one chip takes for a node; nothing for a view."""
-        if node not in self._efforts:
-            self._efforts[node] = Effort() if node.op in VIEWS else self.effort(graph_of(node))
-        return self._efforts[node]
+        return Effort() if node.op in VIEWS else self.effort(graph_of(node))
 
 
 class Mover:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from deeploy.ir import epilogue
+from deeploy.ir.memo import by_arguments
 from deeploy.ir.nodes import Attributes, Node, Tensor, compute
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
@@ -67,7 +68,6 @@ class CutProduct:
     attrs: Mapping[int, Attributes]
     axes: Sequence[int | None]
     pieces: Pieces | None
-    _whole: dict[int, Tensor] = field(default_factory=dict)
 
     @property
     def result(self) -> Tensor:
@@ -93,10 +93,13 @@ class CutProduct:
             return self._computed(chip, None)
         if self.pieces is not None:
             return self._computed(chip, (begin, end))
-        if chip not in self._whole:
-            self._whole[chip] = self._computed(chip, None)
         name = f"{self.result.name} (partial, from {begin} to {end})"
-        return self.shards.add(chip, cut_out(self._whole[chip], self.axis, begin, end), name)
+        return self.shards.add(chip, cut_out(self._whole(chip), self.axis, begin, end), name)
+
+    @by_arguments
+    def _whole(self, chip: int) -> Tensor:
+        """All outputs of the node on a chip."""
+        return self._computed(chip, None)
 
     def _bare(self, chip: int) -> Attributes:
         """The attributes of the node on a chip, without an epilogue's."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from deeploy.ir.expr import Environment, Value, evaluate_value
+from deeploy.ir.memo import by_arguments
 from deeploy.schedule.ir import (
     TILE,
     Barrier,
@@ -96,13 +97,11 @@ class Unrolled:
     def __init__(self, schedule: Schedule, values: Mapping[str, int]) -> None:
         self.schedule = schedule
         self.values = values
-        self._tables: dict[int, Table] = {}
 
+    @by_arguments
     def table(self, step: int) -> Table:
         """The values of the expressions of a call."""
-        if step not in self._tables:
-            self._tables[step] = Table(self.schedule.layers[step], self.values)
-        return self._tables[step]
+        return Table(self.schedule.layers[step], self.values)
 
     def events(self, step: int) -> Iterator[Event]:
         """What the call of a step does in one inference, event by event, in order."""

@@ -19,6 +19,7 @@ from operator import le
 import numpy as np
 
 from deeploy.ir.epilogue import stage_operands
+from deeploy.ir.memo import by_arguments
 from deeploy.ir.target import DmaPath, Target
 from deeploy.ir.types import Numeric
 from deeploy.planning import cost
@@ -83,11 +84,6 @@ class Tiler:
         self.slower = cost.slowdown_in_parallel(call.parts[0], target), cost.slowdown_in_parallel(call.parts[-1], target)
         self.moving = tuple(n for n, o in call.operands.items() if n not in call.geometry.nest.indirect and o.access_elements)
         self.relevant = {n: frozenset(d for d in self.windows[n].dims if d is not None and d in self.dims) for n in call.operands}
-        self._moved: dict[frozenset[str], tuple[Numeric, Numeric]] = {}
-        self._cuts: dict[frozenset[str], Numeric] = {}
-        self._transferred: dict[str, cost.TransferCost] = {}
-        self._streams: dict[tuple[object, ...], Stream] = {}
-        self._traffics: dict[tuple[object, ...], tuple[int, int, int]] = {}
         self._grid()
 
     def _aligned(self, count: Numeric, level: int) -> Numeric:
@@ -189,34 +185,30 @@ class Tiler:
         permutations = itertools.permutations(names) if math.factorial(len(names)) <= ORDERS else turns
         return tuple(sorted((*order, *inner) for order in permutations))
 
+    @by_arguments
     def _moves(self, dims: frozenset[str]) -> tuple[Numeric, Numeric]:
         """Per order and combination: how often a window moves that depends on ``dims``, and how many rounds over the operand that makes."""
-        if dims not in self._moved:
-            moves: Numeric = np.ones((len(self.orders), len(self.tiles)), np.int64)
-            rounds: Numeric = np.ones_like(moves)
-            for row, order in enumerate(self.orders):
-                seen: Numeric = np.zeros(len(self.tiles), bool)
-                for dim in reversed(order):
-                    trips = self.trips[dim]
-                    seen = seen | ((trips > 1) & (dim in dims))
-                    moves[row] *= np.where(seen, trips, 1)
-                    if dim not in dims:
-                        rounds[row] *= np.where(seen, trips, 1)
-            self._moved[dims] = moves, rounds
-        return self._moved[dims]
+        moves: Numeric = np.ones((len(self.orders), len(self.tiles)), np.int64)
+        rounds: Numeric = np.ones_like(moves)
+        for row, order in enumerate(self.orders):
+            seen: Numeric = np.zeros(len(self.tiles), bool)
+            for dim in reversed(order):
+                trips = self.trips[dim]
+                seen = seen | ((trips > 1) & (dim in dims))
+                moves[row] *= np.where(seen, trips, 1)
+                if dim not in dims:
+                    rounds[row] *= np.where(seen, trips, 1)
+        return moves, rounds
 
+    @by_arguments
     def _transfers(self, name: str) -> cost.TransferCost:
         """Per order and combination: an operand's windows on the nearest path."""
-        if name not in self._transferred:
-            timing = self._timing(0)
-            volume = self.volumes[name]
-            moves, rounds = self._moves(self.relevant[name])
-            is_output = name in self.call.writes
-            cycles = timing.data(volume.total * rounds, volume.rows * rounds, is_output)
-            commands = volume.transfers * rounds
-            issue = commands * timing.issue + cost.window_moves(moves, self.target)
-            self._transferred[name] = cost.TransferCost(cycles, issue, commands, moves, is_output, self.is_constant(name))
-        return self._transferred[name]
+        timing, volume, is_output = self._timing(0), self.volumes[name], name in self.call.writes
+        moves, rounds = self._moves(self.relevant[name])
+        cycles = timing.data(volume.total * rounds, volume.rows * rounds, is_output)
+        commands = volume.transfers * rounds
+        issue = commands * timing.issue + cost.window_moves(moves, self.target)
+        return cost.TransferCost(cycles, issue, commands, moves, is_output, self.is_constant(name))
 
     @cached_property
     def computed(self) -> tuple[Numeric, Numeric]:
@@ -314,11 +306,10 @@ class Tiler:
             fits = fits & (taken <= self.capacities[level])
         return used, around, np.flatnonzero(fits)
 
+    @by_arguments
     def _is_cut(self, dims: frozenset[str]) -> Numeric:
         """Per combination: whether any of some dimensions is cut."""
-        if dims not in self._cuts:
-            self._cuts[dims] = np.any([self.trips[dim] > 1 for dim in dims if dim in self.dims] or [self.tiles < 0], axis=0)
-        return self._cuts[dims]
+        return np.any([self.trips[dim] > 1 for dim in dims if dim in self.dims] or [self.tiles < 0], axis=0)
 
     def is_constant(self, name: str) -> bool:
         return self.buffers[self.call.operands[name].buffer].role is Role.CONSTANT
@@ -350,13 +341,8 @@ class Tiler:
             tilings.append(CallTiling(cut.loops, tuple(streams), self.division(core)))
         return self._measured(tilings, [cut.cell for cut in cuts], tuple(distances[name] for name in self.call.operands))
 
+    @by_arguments
     def _stream(self, name: str, distance: int, loops: tuple[TileLoop, ...], count: int, depth: int, inner: bool) -> Stream:
-        key = (name, distance, loops, count, depth, inner)
-        if key not in self._streams:
-            self._streams[key] = self._new_stream(name, distance, loops, count, depth, inner)
-        return self._streams[key]
-
-    def _new_stream(self, name: str, distance: int, loops: tuple[TileLoop, ...], count: int, depth: int, inner: bool) -> Stream:
         moving = window_period(loops, self.relevant[name], count)
         tiles = math.prod(loop.trips for loop in loops)
         moves = -(-tiles // moving)
@@ -442,15 +428,12 @@ class Tiler:
 
     def _traffic(self, tiling: CallTiling, stream: Stream) -> tuple[int, int, int]:
         """Bytes, rows and transfers of a stream over the whole call."""
-        loops = tiling.loops[: stream.loops]
-        key = (stream.operand, stream.moves, loops)
-        if key not in self._traffics:
-            self._traffics[key] = self._new_traffic(stream, loops)
-        return self._traffics[key]
+        return self._window_traffic(stream.operand, stream.moves, tiling.loops[: stream.loops])
 
-    def _new_traffic(self, stream: Stream, loops: tuple[TileLoop, ...]) -> tuple[int, int, int]:
-        volume = self._volume_of(stream.operand, loops)
-        rounds = stream.moves // volume.windows if volume.windows <= stream.moves else 1
+    @by_arguments
+    def _window_traffic(self, operand: str, moves: int, loops: tuple[TileLoop, ...]) -> tuple[int, int, int]:
+        volume = self._volume_of(operand, loops)
+        rounds = moves // volume.windows if volume.windows <= moves else 1
         return volume.total * rounds, volume.rows * rounds, volume.transfers * rounds
 
     def _volume_of(self, name: str, loops: Sequence[TileLoop]) -> Volume:

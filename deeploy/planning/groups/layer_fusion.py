@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from deeploy.ir.memo import by_arguments
 from deeploy.planning.candidates.candidate import Candidate, TiledOp, with_prefetch
 from deeploy.planning.candidates.tiler import Tiler
 from deeploy.planning.cost import candidate_kind, meet_engines
@@ -112,15 +113,11 @@ class FusionSearch:
             is_buffer = first in self.program.buffers
             (self._blocks if is_buffer else self._windows).setdefault(first if is_buffer else first.partition(".")[0], []).append(p)
         self.longest = LONGEST
-        self.tilers: dict[Call, Tiler] = {}
         self._tilers_by_kind: dict[tuple[object, ...], Tiler] = {}  # by what equal calls have in common
-        self.lines: dict[int, FusionAxis | None] = {}
-        self.cuts: dict[tuple[int, int], RowCut | None] = {}
         self.misses: dict[
             int, tuple[ChainReason, int | None]
         ] = {}  # why a call and the next one are no fused group, and bytes that they need
         self.tiled_ops: dict[tuple[Tiler, tuple[TileLoop, ...], tuple[int, ...], bool], TiledOp] = {}
-        self._groups: dict[range, _Group | None] = {}
 
     def list_candidates(self, promises: Callable[[range, int, int], bool]) -> Iterator[FusionCandidate]:
         """The fused groups of rows that promise something and for which there is room; of two calls that promise nothing, the fastest one.
@@ -159,17 +156,17 @@ class FusionSearch:
             if step > first and (group := self._group(range(first, step + 1))) is not None:
                 yield group
 
+    @by_arguments
     def _group(self, steps: range) -> _Group | None:
         """Calls with what is between them alone; None where others need that, or no path leads to what they read."""
-        if steps not in self._groups:
-            inside = self._inside(steps)
-            within = [name for name, is_inner in (inside or {}).items() if is_inner]
-            distances = [self.distances(call, within) for call in self._calls(steps)]
-            known = tuple(distance for distance in distances if distance is not None)
-            self._groups[steps] = _Group(steps, inside, known) if inside is not None and len(known) == len(distances) else None
-            if self._groups[steps] is None:
-                self._missed(steps, "read elsewhere" if inside is None else "cannot be cut", None)
-        return self._groups[steps]
+        inside = self._inside(steps)
+        within = [name for name, is_inner in (inside or {}).items() if is_inner]
+        distances = [self.distances(call, within) for call in self._calls(steps)]
+        known = tuple(distance for distance in distances if distance is not None)
+        if inside is not None and len(known) == len(distances):
+            return _Group(steps, inside, known)
+        self._missed(steps, "read elsewhere" if inside is None else "cannot be cut", None)
+        return None
 
     # ---- calls
 
@@ -188,26 +185,24 @@ class FusionSearch:
         """What a call runs on, where it is no team of cores."""
         return self.plan.target.engine(call.kernel.engine).accelerator
 
+    @by_arguments
     def tiler(self, call: Call) -> Tiler:
         """What cuts a call; equal calls share it."""
-        if call not in self.tilers:
-            key = candidate_kind(call, self.buffers)
-            if key not in self._tilers_by_kind:
-                target, cores = self.plan.target, self.plan.machine.cores
-                self._tilers_by_kind[key] = Tiler(call, self.buffers, target, dict.fromkeys(self.plan.memory, UNLIMITED), cores)
-            self.tilers[call] = self._tilers_by_kind[key]
-        return self.tilers[call]
+        key = candidate_kind(call, self.buffers)
+        if key not in self._tilers_by_kind:
+            target, cores = self.plan.target, self.plan.machine.cores
+            self._tilers_by_kind[key] = Tiler(call, self.buffers, target, dict.fromkeys(self.plan.memory, UNLIMITED), cores)
+        return self._tilers_by_kind[key]
 
     def traffic(self, step: int) -> Mapping[str, int]:
         """Bytes of all windows that a call moves without fused groups, by path."""
         return self.tiler(self.program.calls[step]).traffic(self.plan.tiling(step))
 
+    @by_arguments
     def along(self, step: int) -> FusionAxis | None:
         """How a call is cut into rows; None where it cannot be part of a fused group."""
         call = self.program.calls[step]
-        if step not in self.lines:
-            self.lines[step] = cut_into_rows(self.program, call) if self.may(step, call) else None
-        return self.lines[step]
+        return cut_into_rows(self.program, call) if self.may(step, call) else None
 
     def loop(self, step: int, trips: int) -> TileLoop | None:
         """The loop of a call in so many tiles, or about as many, where it can be part of a fused group."""
@@ -215,11 +210,10 @@ class FusionSearch:
         loop = along.loop(-(-along.extent // trips)) if along is not None else None
         return loop if loop is not None and loop.trips > 1 else None
 
+    @by_arguments
     def cut(self, step: int, loop: TileLoop) -> RowCut | None:
         """What tiles of a call read and write; None where it reads backwards."""
-        if (step, loop.tile) not in self.cuts:
-            self.cuts[step, loop.tile] = tile_rows(self.program, self.program.calls[step], loop.tile)
-        return self.cuts[step, loop.tile]
+        return tile_rows(self.program, self.program.calls[step], loop.tile)
 
     def may(self, step: int, call: Call) -> bool:
         """Whether a call runs always, in the memory of the engines, and the user fixes neither its tiles nor where its operands lie."""

@@ -18,6 +18,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from deeploy.ir.memo import by_arguments
 from deeploy.planning.program import Call, Operand, Program, Role
 
 WIDTH = 16  # orders that grow side by side
@@ -113,7 +114,6 @@ class _Grouping:
     def __init__(self, graph: _OrderGraph, loads: Sequence[EngineLoad]) -> None:
         self.graph = graph
         self.loads = loads
-        self.known: dict[tuple[int, ...], float] = {}
 
     def best(self, is_fixed: bool) -> _Grouped:
         """The fewest cycles that are best_by_calls: of the order of the program, or of any."""
@@ -147,18 +147,17 @@ class _Grouping:
                 if self._cycles(group) < sum(self._cycles((step,)) for step in group):
                     yield group
 
+    @by_arguments
     def _cycles(self, group: tuple[int, ...]) -> float:
         """Those of a group by Johnson's rule: first what occupies the accelerator for a shorter time than cores, shortest jobs first."""
-        if group not in self.known:
-            own = [self.loads[step] for step in group]
-            ahead = sorted((load for load in own if load.jobs < load.cores), key=lambda load: load.jobs)
-            after = sorted((load for load in own if load.jobs >= load.cores), key=lambda load: -load.cores)
-            jobs, cores = 0.0, 0.0
-            for load in (*ahead, *after):
-                jobs += load.jobs
-                cores = max(cores, jobs) + load.cores if load.cores else cores
-            self.known[group] = max(jobs, cores)
-        return self.known[group]
+        own = [self.loads[step] for step in group]
+        ahead = sorted((load for load in own if load.jobs < load.cores), key=lambda load: load.jobs)
+        after = sorted((load for load in own if load.jobs >= load.cores), key=lambda load: -load.cores)
+        jobs, cores = 0.0, 0.0
+        for load in (*ahead, *after):
+            jobs += load.jobs
+            cores = max(cores, jobs) + load.cores if load.cores else cores
+        return max(jobs, cores)
 
     def _grown(self, begun: _Grouped, group: tuple[int, ...]) -> _Grouped:
         """A group more."""

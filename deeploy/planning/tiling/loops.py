@@ -20,6 +20,7 @@ import numpy as np
 
 from deeploy.ir.dimensions import Kind
 from deeploy.ir.expr import Affine, Value, Variable, evaluate_value, maximum, minimum, name_value, plain_value, quotient, remainder
+from deeploy.ir.memo import by_arguments
 from deeploy.ir.nest import Geometry, Part, Window, is_broadcast
 from deeploy.ir.types import Numeric
 from deeploy.planning.program import Call, Operand
@@ -181,8 +182,6 @@ class Footprints:
         self.strides = operand.access.strides
         phases = (geometry.nest, *geometry.nest.phases)
         self.maps = [phase.maps()[name] for phase in phases if name in phase.maps()]
-        self._cuts: dict[tuple[int, int], AxisCut] = {}
-        self._widths: dict[int, Value] = {}
 
     @property
     def is_mapped(self) -> bool:
@@ -239,13 +238,9 @@ class Footprints:
             expected = stride * size if size > 1 else expected
         return Volume(widest, total, rows, transfers, windows)
 
+    @by_arguments
     def cut(self, axis: int, size: int) -> AxisCut:
-        """The windows along ``axis`` when its dimension is cut into tiles of ``size``; worked out once."""
-        if (axis, size) not in self._cuts:
-            self._cuts[axis, size] = self._cut(axis, size)
-        return self._cuts[axis, size]
-
-    def _cut(self, axis: int, size: int) -> AxisCut:
+        """The windows along ``axis`` when its dimension is cut into tiles of ``size``."""
         dim = self.dims[axis]
         if dim is None:
             width = int(evaluate_value(self.window(axis, {}).count, {}))
@@ -254,11 +249,10 @@ class Footprints:
         trips = -(-extent // size)
         if all(_is_bare(access.axes[axis], dim) for access in self.maps):
             return AxisCut(min(size, extent), extent, trips)
-        if axis not in self._widths:
-            self._widths[axis] = self._width(axis, dim)
-        widths = np.broadcast_to(evaluate_value(self._widths[axis], {"start": np.arange(0, extent, size), "size": size}), trips)
+        widths = np.broadcast_to(evaluate_value(self._width(axis, dim), {"start": np.arange(0, extent, size), "size": size}), trips)
         return AxisCut(int(widths.max()), int(widths.sum()), trips)
 
+    @by_arguments
     def _width(self, axis: int, dim: str) -> Value:
         """How many indices a tile of ``size`` iterations from ``start`` on needs."""
         extent = self.geometry.extents[dim]
