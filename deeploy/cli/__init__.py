@@ -7,7 +7,8 @@ import io
 import signal
 import sys
 import warnings
-from typing import Annotated
+from functools import cache
+from typing import Annotated, Any
 
 import typer
 
@@ -48,6 +49,12 @@ def _root(
     """``--debug`` is taken out of the arguments by ``main``, so that it works behind a command too."""
 
 
+@cache
+def build_command() -> Any:
+    """All commands as typer reads them from the signatures of their functions, which takes as long as many a command does."""
+    return typer.main.get_command(app)
+
+
 def _stop_on_signal(number: int, _: object) -> None:
     raise Stopped(number)
 
@@ -65,7 +72,7 @@ def main() -> None:
         warnings.simplefilter("ignore")  # of Python: constants of a model may overflow; what users should know is a note
     gc.set_threshold(200_000)  # nearly all that a command makes lives until it ends
     try:
-        app(args=arguments, prog_name="deeploy")
+        build_command()(args=arguments, prog_name="deeploy")
     except DeeployError as error:
         if "--debug" in sys.argv:
             raise

@@ -55,9 +55,9 @@ def run_exploration(models: Sequence[Path], hardware: Path, target: Target, dims
     if options.results is not None:
         raise UsageError("--results belongs to a sweep", "Say what to vary, for example: --vary pes=256,1024")
     if options.output is not None:
-        _check_folder(options.output)
+        _check_folder(options.output, [RESULT], "study", "-o")
     if options.target is not None:
-        _check_target(options.target)
+        _check_folder(options.target, ["array.toml", "hardware.toml"], "target that was emitted", "--emit-target")
     result = study_unrollings(layers, accelerator, options.configs, objective, options.prune)
     if options.cost == "zigzag":
         result = recost_study(result)
@@ -84,20 +84,12 @@ def run_exploration(models: Sequence[Path], hardware: Path, target: Target, dims
     return "\n".join([summarise_study(description), *(f"wrote {path}" for path in written)])
 
 
-def _check_folder(folder: Path) -> None:
-    """Raise UsageError unless a folder is absent, empty, or holds an earlier study."""
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / RESULT).is_file():
-        raise UsageError(f"{shorten(str(folder))} exists and holds no study", "Name another folder (-o), or empty this one.")
+def _check_folder(folder: Path, files: Sequence[str], what: str, option: str) -> None:
+    """Raise UsageError unless a folder is absent, empty, or holds the files of what was written there before."""
+    if folder.is_dir() and any(folder.iterdir()) and not all((folder / name).is_file() for name in files):
+        raise UsageError(f"{shorten(str(folder))} exists and holds no {what}", f"Name another folder ({option}), or empty this one.")
     if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{shorten(str(folder))} exists and is not a folder", "Name another folder (-o).")
-
-
-def _check_target(folder: Path) -> None:
-    """Raise UsageError unless a folder is absent, empty, or holds a target that was emitted before."""
-    if folder.is_dir() and any(folder.iterdir()) and not all((folder / name).is_file() for name in ("array.toml", "hardware.toml")):
-        raise UsageError(f"{shorten(str(folder))} exists and holds no target that was emitted", "Name another folder (--emit-target).")
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{shorten(str(folder))} exists and is not a folder", "Name another folder (--emit-target).")
+        raise UsageError(f"{shorten(str(folder))} exists and is not a folder", f"Name another folder ({option}).")
 
 
 def _write_file(file: Path, contents: str) -> None:

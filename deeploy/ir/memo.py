@@ -78,7 +78,7 @@ def by_arguments(method: Callable[Concatenate[U, P], T]) -> Callable[Concatenate
     place = f"results of {method.__name__}"
 
     @wraps(method)
-    def remembered(self: U, *arguments: P.args, **named: P.kwargs) -> T:
+    def remembered(self: U, /, *arguments: P.args, **named: P.kwargs) -> T:
         results: dict[object, T] = self.__dict__.setdefault(place, {})
         key = (*arguments, *named.items())
         if key not in results:

@@ -249,7 +249,7 @@ def _layer_outputs(
     program = plan.program
     if plan.target.is_flat:
         return _flat_outputs(project, entry, plan, sample, device)
-    data = _checked_snapshots(project, entry, sample) if device is None else device.snapshots(project, entry, sample)
+    data = _take_snapshots(project, entry, plan, sample, device)
     memory = _by_step(data, [m.name for m in plan.target.memories], len(entry["calls"]))
     ends = {step: fused_group.last for fused_group in plan.fused_groups for step in range(fused_group.first, fused_group.last + 1)}
     line_buffers = {name for fused_group in plan.fused_groups for name in fused_group.held}  # of these, some rows or tiles are left
@@ -271,7 +271,7 @@ def _flat_outputs(
     tiles = [event for layer in unrolled.schedule.layers for event in unrolled.events(layer.step) if isinstance(event.node, Compute)]
     outputs: list[dict[str, np.ndarray]] = [{} for _ in plan.program.calls]
     wholes: dict[tuple[int, str], np.ndarray] = {}
-    data = _host_snapshots(project, entry, sample) if device is None else device.snapshots(project, entry, sample)
+    data = _take_snapshots(project, entry, plan, sample, device)
     for (_, tile, table), snapshot in zip(tiles, _read_snapshots(plan, len(tiles), data), strict=True):
         call, step = table.layer.call, table.layer.step
         if table.layer.tiling.tiles == 1:
@@ -297,29 +297,23 @@ def _tile_elements(table: Table, name: str, tile: int) -> tuple[np.ndarray, np.n
     return (places + table.at(operand.element, tile)).ravel(), elements.ravel()
 
 
-def _host_snapshots(project: Path, entry: Document, sample: Sequence[np.ndarray]) -> bytes:
-    """The arena and the outputs after every tile, one behind the other."""
-    application = host.build_application(project, network_flags="-O0 -DDEEPLOY_PROFILE")
+def _take_snapshots(project: Path, entry: Document, plan: Plan, sample: Sequence[np.ndarray], device: Snapshots | None) -> bytes:
+    """All memories and the outputs, on this host without a device: after every tile of a flat machine, after every step of others."""
+    if device is not None:
+        return device.snapshots(project, entry, sample)
+    is_flat = plan.target.is_flat
+    application = host.build_application(project, network_flags="-O0 -DDEEPLOY_PROFILE" if is_flat else None)
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "snapshots"
-        host.execute_application(application, project, entry, [sample], ["0", str(path)])
+        host.execute_application(application, project, entry, [sample], ["0" if is_flat else "--snapshot", str(path)])
         return path.read_bytes()
 
 
 def _read_snapshots(plan: Plan, count: int, data: bytes) -> list[dict[str, np.ndarray]]:
-    """The same by memory, of so many tiles."""
+    """Snapshots of a flat machine by memory, of so many tiles."""
     level = plan.target.memories[0].name
     peak = plan.memory[level].peak
     return [{level: snapshot[:peak], "outputs": snapshot[peak:]} for snapshot in np.frombuffer(data, np.uint8).reshape(count, -1)]
-
-
-def _checked_snapshots(project: Path, entry: Document, sample: Sequence[np.ndarray]) -> bytes:
-    """All memories and the outputs at the end of every step, as the host model writes them."""
-    application = host.build_application(project)
-    with tempfile.TemporaryDirectory() as scratch:
-        path = Path(scratch) / "snapshots"
-        host.execute_application(application, project, entry, [sample], ["--snapshot", str(path)])
-        return path.read_bytes()
 
 
 def _by_step(data: bytes, levels: Sequence[str], steps: int) -> dict[int, dict[str, np.ndarray]]:

@@ -73,7 +73,7 @@ def test_the_first_layer_whose_memory_differs_is_found(three_convolutions_model:
     assert max(compiled.plan.tiling(step).tiles for step in range(len(compiled.plan.calls))) > 1
     compiled.write(tmp_path / "out")
     entry = select_network(read_manifest(tmp_path / "out"))
-    data = layers._checked_snapshots(tmp_path / "out", entry, sample())
+    data = layers._take_snapshots(tmp_path / "out", entry, compiled.plan, sample(), None)
     (right, *_) = layers.layer_differences(tmp_path / "out", entry, compiled.plan, sample(), three_convolutions_model, Shown(data))
     assert right == f"all {len(compiled.plan.program.calls)} layers agree with the interpreter"
     levels = [memory.name for memory in compiled.plan.target.memories]
