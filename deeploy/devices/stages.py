@@ -80,7 +80,7 @@ class DeviceStages:
 
     @by_arguments
     def _uses(self, device: Device) -> list[list[Use]]:
-        """The same on a device, by the first level."""
+        """What levels do on a device, by the first one and by how many there are."""
         return [device_uses(self.levels, self.layers, self.loops, device, start) for start in range(self.levels.depth)]
 
     def seconds(self, first: int, end: int, stage: int = 0) -> float:

@@ -63,7 +63,7 @@ def by_object(function: Callable[[U], T]) -> Callable[[U], T]:
 
 
 def by_arguments(method: Callable[Concatenate[U, P], T]) -> Callable[Concatenate[U, P], T]:
-    """The same method, whose results its object keeps by the arguments, which can be hashed; nobody may change what it returns.
+    """A method whose results its object keeps by the arguments, which can be hashed; nobody may change what it returns.
 
     >>> class Counter:
     ...     calls = 0

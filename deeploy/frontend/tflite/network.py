@@ -57,7 +57,7 @@ class LiteTensor:
 
     @property
     def zero_point(self) -> Array:
-        """The same in the type of the tensor."""
+        """The zero point of a tensor quantised as a whole, in the type of the tensor."""
         return np.array(self.z, self.dtype)
 
     @property
@@ -68,7 +68,7 @@ class LiteTensor:
 
     @property
     def distances(self) -> tuple[int, int]:
-        """The same from the zero point."""
+        """The least and the largest number of its type, counted from the zero point."""
         low, high = self.range
         return low - self.z, high - self.z
 
