@@ -149,14 +149,15 @@ def compile_chips(model: Path, target: Target, options: Options) -> Distributed:
     check_code(target)
     check_options(options)
     options.check_exact("--chips")
-    if options.fix:
-        raise UsageError("--fix with --chips: what is fixed is of the plan of one chip", "Leave one of them out.")
-    if options.acsl:
-        raise UsageError("--acsl with --chips: contracts are of code for one chip", "Leave one of them out.")
-    if options.package is not None:
-        raise UsageError("--package with --chips: a package is code for one chip", "Leave one of them out.")
-    if options.self_test is not None:
-        raise UsageError("--self-test with --chips: a self-test is of one chip", "Leave one of them out.")
+    for option, value, reason in (
+        ("--fix", options.fix or None, "what is fixed is of the plan of one chip"),
+        ("--acsl", options.acsl or None, "contracts are of code for one chip"),
+        ("--package", options.package, "a package is code for one chip"),
+        ("--self-test", options.self_test, "a self-test is of one chip"),
+        ("--stream", options.stream, "a network that streams is computed by one chip"),
+    ):
+        if value is not None:
+            raise UsageError(f"{option} with --chips: {reason}", "Leave one of them out.")
     topology = topology_of(target, options)
     target = options.set_clock(target, topology.mhz)
     chips = check_cut(options)

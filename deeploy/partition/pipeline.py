@@ -15,7 +15,7 @@ from deeploy.errors import UnsupportedError, shorten
 from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.values import Graph
 from deeploy.operators.link import receive, send
-from deeploy.operators.views import APPEND, POSITION
+from deeploy.operators.views import APPEND, KEEP, POSITION
 from deeploy.options import Balance
 from deeploy.partition import balance
 from deeploy.partition.balance import Table
@@ -77,11 +77,12 @@ def _node_positions(graph: Graph) -> dict[Tensor, int]:
 
 
 def check_states(graph: Graph) -> None:
-    """Raise ``UnsupportedError`` where a network keeps states, whose rows exist only where they are appended."""
+    """Raise ``UnsupportedError`` where a network keeps states, which exist only where they are written."""
     for node in graph.nodes:
-        if node.op == APPEND:
+        if node.op in (APPEND, KEEP):
+            state = node.operands[1] if node.op == KEEP else node.outputs[0]
             raise UnsupportedError(
-                f"the network keeps the state {shorten(node.outputs[0].name)}, and a pipeline's stages work on different inputs at a time",
+                f"the network keeps the state {shorten(state.name)}, and a pipeline's stages work on different inputs at a time",
                 "Cut it with --partition tensor.",
             )
 

@@ -20,7 +20,7 @@ from deeploy.ir.nodes import Attributes, Node, Tensor
 from deeploy.ir.topology import Topology
 from deeploy.ir.values import Graph
 from deeploy.operators.table import shared
-from deeploy.operators.views import VIEWS, Access
+from deeploy.operators.views import KEEP, VIEWS, Access
 from deeploy.partition.collectives import Costs
 from deeploy.partition.cuts import Cuts, choose_cuts
 from deeploy.partition.dependence import Declare, NestDimension
@@ -122,16 +122,25 @@ class _Partitioner:
         shards, graph = self.shards, self.graph
         for tensor in graph.inputs:
             shards.give(tensor, ROOT)
+        for node in (node for node in graph.nodes if node.op == KEEP):
+            state = node.operands[1]
+            shards.states[state].whole[ROOT] = make_like(state)
         for node in graph.nodes:
-            self._compute(node, self._share(node) or self._rows_share(node) or self._alone(node))
+            alone = self._alone(node)
+            self._compute(node, alone if node.op == KEEP else self._share(node) or self._rows_share(node) or alone)
             for tensor in node.outputs:
                 if tensor in graph.outputs:
                     whole_tensor(shards, tensor)
-        outputs = tuple(whole_tensor(shards, tensor) for tensor in graph.outputs)
-        chips = tuple(
-            Graph(f"{graph.name} on chip {chip}", tuple(inputs), () if chip else outputs, graph.opset, graph.domains, tuple(nodes))
-            for chip, (inputs, nodes) in enumerate(zip(shards.inputs, shards.nodes, strict=True))
+        outputs, states = (tuple(whole_tensor(shards, tensor) for tensor in ends) for ends in (graph.outputs, graph.next_states))
+        first = Graph(
+            f"{graph.name} on chip 0", tuple(shards.inputs[0]), outputs, graph.opset, graph.domains, tuple(shards.nodes[0]), states
         )
+        others = (
+            Graph(f"{graph.name} on chip {chip}", tuple(inputs), (), graph.opset, graph.domains, tuple(nodes))
+            for chip, (inputs, nodes) in enumerate(zip(shards.inputs, shards.nodes, strict=True))
+            if chip
+        )
+        chips = first, *others
         system = System(chips, names_of(graph.inputs), tuple(t.name for t in graph.outputs), self._notes())
         has_rows = any(state.rows is not None for state in shards.states.values())
         return Partition(system, tuple(shards.shards), tuple(shards.collectives), self.cut, frozenset(shards.gathered), has_rows)

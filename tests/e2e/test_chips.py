@@ -21,12 +21,13 @@ from benchmarks.transformer_models import Shape, decoder
 from deeploy import chips
 from deeploy.backend import project
 from deeploy.chips import Distributed
-from deeploy.errors import BuildError, UsageError
+from deeploy.errors import BuildError, UnsupportedError, UsageError
 from deeploy.execution.runners import host
 from deeploy.execution.simulation import chips as golden
 from deeploy.options import Options
 from deeploy.planning.planner.isomorphic import program_signature
 from tests.e2e.systems import distributed, layered, samples, star, towers
+from tests.models import Net
 
 needs_mpi = pytest.mark.skipif(shutil.which("mpicc") is None or shutil.which("mpirun") is None, reason="Open MPI is not installed")
 
@@ -270,3 +271,30 @@ def test_values_that_templates_see_are_planned_once_and_written_apart(tmp_path: 
     assert (compiled.leads[5], compiled.leads[7]) == (5, 7)
     files = compiled.files()
     assert files["chips/5/src/network.c"] != files["chips/7/src/network.c"]
+
+
+def save_cell(path: Path) -> tuple[Path, str]:
+    """A recurrent layer between products, and the name of the output that is its next state."""
+    n = Net()
+    x, h = n.x(1, 1, 32), n.x(1, 1, 48)
+    w, r = (n.c(n.random.standard_normal((1, 3 * 48, size)).astype(np.float32) / 8) for size in (32, 48))
+    y, following = n.node("GRU", (n.Relu(n.MatMul(x, n.w(32, 32))), w, r, "", "", h), 2, hidden_size=48, linear_before_reset=1)
+    return n.save(path, n.MatMul(n.Reshape(y, n.i(1, 48)), n.w(48, 64)), following), following
+
+
+@pytest.mark.parametrize("target", ["generic", "siracusa"])
+def test_states_that_are_written_anew_stay_on_the_first_chip(tmp_path: Path, target: str) -> None:
+    path, following = save_cell(tmp_path / "m.onnx")
+    made = chips.compile(path, target, 2, partition="tensor", states={"x1": following})
+    assert [len(graph.next_states) for graph in made.system.chips] == [1, 0]
+    assert sum(bool(graph.nodes) for graph in made.system.chips) == 2
+    found = made.verify()
+    assert found.passed and found.samples > 1, found
+
+
+def test_what_pipelines_and_streams_cannot_is_refused(tmp_path: Path) -> None:
+    path, following = save_cell(tmp_path / "m.onnx")
+    with pytest.raises(UnsupportedError, match=r"the network keeps the state x1 \(state\), and a pipeline's stages"):
+        chips.compile(path, "generic", 2, partition="pipeline", states={"x1": following})
+    with pytest.raises(UsageError, match=r"stream with chips: a network that streams is computed by one chip\nLeave one of them out"):
+        chips.compile(path, "generic", 2, stream="x0.2=4")
