@@ -419,6 +419,7 @@ PULP = (
     Family("pulp_depthwise 2", Forms(_depthwise, STRIDED), COLUMNS, "oh/2 ow k/4"),
     Family("pulp_depthwise_rows", Forms(lines.make(False), lines.SHAPES), lines.ROWS, divided=("oh", "ow", "k")),
     Family("pulp_depthwise_columns", Forms(lines.make(True), lines.SHAPES), lines.COLUMNS, divided=("oh", "ow", "k")),
+    Family("pulp_depthwise_line", Forms(lines.make_line, lines.LINES), lines.TURNED),
 )
 
 BLOCKS = (ALL, "rows", "rows k", f"{ALL} m n<8 k", f"{ALL} m n<8", f"{ALL} m n/8 k", f"{ALL} m n/8")

@@ -17,6 +17,12 @@ SHAPES = (
     *((12, 8, 37, (2, 2), 2, 1), (9, 9, 32, (1, 1), 1, 1), (24, 24, 4, (3, 5), 1, 1), (8, 8, 256, (3, 3), 2, 1)),
     *((1, 100, 16, (1, 9), 1, 2), (25, 25, 8, (11, 11), 1, 1), (20, 20, 16, (3, 3), 1, 2), (40, 16, 8, (5, 7), 2, 2)),
 )
+# Columns, channels, taps, stride, dilation.
+LINES = (
+    *((18, 64, 13, 1, 1), (20, 64, 15, 1, 1), (12, 128, 3, 1, 1), (9, 32, 9, 1, 1), (30, 16, 3, 2, 1), (34, 64, 29, 1, 1)),
+    *((64, 40, 17, 1, 1), (17, 48, 9, 2, 1), (33, 64, 5, 1, 2), (40, 32, 3, 1, 4), (5, 256, 5, 1, 1), (100, 24, 5, 3, 1)),
+)
+TURNED = ("k", "k/4", "ow k/4", "ow/4 k", "ow/4 k fw/4", "ow<4 k", "ow<4 k fw/4", "fw k/4")
 ROWS = (
     *("fh ow k/4", "oh k/4", "fh k/4", "oh k", "oh ow k", "k"),
     *("oh ow/4 k", "oh ow/4 k fh", "oh ow/4 k fh fw/4", "oh ow<4 k", "oh ow<4 k fh fw/4"),
@@ -39,3 +45,10 @@ def make(is_down: bool) -> Callable[[Any, cases.Form], Case]:
         return replace(found, name=f"{found.name} by {dilation}", attrs=attrs)
 
     return case
+
+
+def make_line(shape: tuple[int, int, int, int, int], form: cases.Form) -> Case:
+    """Depthwise convolutions of a line, that read nothing outside of it."""
+    columns, channels, taps, stride, dilation = shape
+    found = cases.conv((1, columns, channels), channels, (1, taps), stride, 0, form, "s8", channels)
+    return replace(found, name=f"{found.name} by {dilation}", attrs={**found.attrs, "dilations": (1, dilation)})

@@ -15,7 +15,7 @@ from deeploy.operators.pairs import COMPARISONS
 from deeploy.target import BYTES, FLOAT, DType, Kernel, Need, Nest, Node, types, variant
 
 from . import forms
-from .kernels import CORES, GENERIC
+from .depthwise_kernels import CORES, GENERIC
 
 WORD = 4
 ONE_BYTE = BYTES | types("bool")

@@ -6,7 +6,7 @@ from deeploy.operators import conv, matmul
 from deeploy.operators.accumulate import on_floats, stored_whole
 from deeploy.target import FLOAT, Kernel, Tiling
 
-from .kernels import GENERIC
+from .depthwise_kernels import GENERIC
 
 UNROUNDED = "products of floats that are added without having been rounded"
 

@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 
 from deeploy.operators import conv, matmul
-from deeploy.target import BYTES, SUMS, Count, DType, Kernel, Layout, Need, Node, Sample, Scratch, Tiling, accumulated, load, types, variant
+from deeploy.target import BYTES, SUMS, Count, DType, Kernel, Layout, Need, Node, Sample, Scratch, Tiling, accumulated, types, variant
 
 from . import forms
+from .depthwise_kernels import CORES, GENERIC, INTEGERS, LINES
 
-CORES = 8  # of the cluster
-GENERIC = load("generic")
-INTEGERS = types("s8", "u8", "s32")
 ROWS = 4  # of a product that are computed together
 FILLED = 4096  # bytes of all filters that every core copies where they are no whole words
 SKEW = 4  # bytes between what two cores gather, so that equal places of a window lie in different banks
@@ -24,7 +22,6 @@ SIMD = "without zero points, b signed or both unsigned"
 SIMD_WITH_ZEROS = "zero points, b signed or both unsigned"
 MOST_PACKED = 2**16  # products of a byte and few bits, 2^7 at most when shifted up, whose sum fits into 32 bits
 COLUMNS = 128  # of four channels under four rows of an image, which a core keeps at most
-PLANE = 1024  # bytes of a channel under several rows of a depthwise convolution, which a core keeps at most
 TURNED = 1024  # bytes of the columns that a core turns together, where these are more than four
 GATHERED = 48 * 1024  # bytes of the windows that eight cores gather, at most
 PATCH = 2048  # bytes of an image, with what is around it, that a core copies together where it may copy more than a few positions see
@@ -154,43 +151,6 @@ def _row_macros(node: Node) -> dict[str, str]:
     x = node.inputs[0]
     assert x is not None
     return _product_macros(node, "rest" if x.shape[-1] % 4 else "")
-
-
-def _in_lines(w: np.ndarray, is_down: bool) -> np.ndarray:
-    """Filters [K,1,FH,FW] with the taps of a line, or of a column, filled up to whole words: [K,bytes]."""
-    lines = w[:, 0].swapaxes(1, 2) if is_down else w[:, 0]
-    filled = np.pad(lines, ((0, 0), (0, 0), (0, -lines.shape[2] % 4)))
-    return np.ascontiguousarray(filled.reshape(len(w), -1))
-
-
-def _of_lines(name: str, is_down: bool) -> Kernel:
-    """Depthwise convolutions with words of the taps of a line, or of a column."""
-
-    def plane(node: Node, tile: Mapping[str, Count]) -> Count:
-        """Bytes in which a core keeps what some outputs see of four channels: at least four of them."""
-        w, turn = conv.window(node), -1 if is_down else 1
-        (across, along), (taps, line), (step, apart) = (each[::turn] for each in (w.strides, (w.height, w.width), w.dilations))
-        high, wide = (tile["oh"], tile["ow"])[::turn]
-        tall, broad = (taps - 1) * step + 1, (line - 1) * apart + 1
-
-        def segments(columns: Count) -> Count:
-            return apart * ((-(-columns // apart) + 7) // 4 * 4)
-
-        least = tall * (9 * apart + 3 * along + broad)
-        every = ((high - 1) * across + tall) * segments((wide - 1) * along + broad)
-        return np.minimum((tile["k"] + 3) // 4 * 4 * every, 4 * max(least, PLANE)) + 16
-
-    return GENERIC.kernel("depthwise2d").variant(
-        name,
-        source="pulp/pulp_depthwise_any.c",
-        types={"x": BYTES, "w": types("s8"), "y": INTEGERS},
-        nest=conv.DEPTHWISE_BYTES,
-        layouts={"w": Layout(lambda w, node: _in_lines(w, is_down)), **forms.PER_CHANNEL},
-        macros=forms.macros,
-        cores=("oh", "ow", "k"),
-        scratch={"planes": Scratch(plane, CORES)},
-        settings=lambda node: {**forms.settings(node), "is_down": is_down},
-    )
 
 
 _FOUR = Tiling(whole=("c", "fh", "fw"), multiple={"k": 4})
@@ -453,8 +413,7 @@ PRODUCTS: tuple[Kernel, ...] = (
         scratch={"columns": Scratch(_column_scratch, CORES)},
         settings=forms.settings,
     ),
-    _of_lines("pulp_depthwise_rows", False),
-    _of_lines("pulp_depthwise_columns", True),
+    *LINES,
     _SMALL.variant(
         "pulp_conv2d_pointwise",
         accepts=_ACCEPTS,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from deeploy.target import Count, Node, Scratch
 
-from .kernels import GENERIC
+from .depthwise_kernels import GENERIC
 
 
 def _state_bytes(node: Node, tile: Mapping[str, Count]) -> Count:

@@ -19,9 +19,10 @@ from deeploy.target import (
     resource,
 )
 
+from .depthwise_kernels import CORES, GENERIC
 from .element_kernels import KERNELS as ELEMENTS
 from .float_kernels import KERNELS as FLOATS
-from .kernels import CORES, GENERIC, PRODUCTS
+from .kernels import PRODUCTS
 from .npu_kernels import KERNELS as NPU
 from .npu_runs import KERNELS as RUNS
 from .recurrent_kernels import KERNELS as RECURRENT

@@ -234,6 +234,26 @@ def test_depthwise_by_any_window(name: str) -> None:
         harness.check(kernel(chosen), given, x, attrs, strided=name == "one row")
 
 
+LINES = {  # shape, taps, stride, dilation
+    "eight channels": ((1, 1, 18, 8), 13, 1, 1),
+    "three channels": ((2, 1, 9, 3), 4, 1, 1),
+    "seven channels": ((1, 1, 12, 7), 5, 2, 1),
+    "one output": ((2, 1, 5, 12), 5, 1, 1),
+    "columns apart": ((2, 1, 17, 9), 3, 1, 3),
+    "fewer outputs than columns between taps": ((1, 1, 14, 6), 3, 1, 6),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_depthwise_by_windows_of_a_line(name: str) -> None:
+    shape, taps, stride, dilation = LINES[name]
+    rng, x = np.random.default_rng(len(name)), "s8" if len(name) % 2 else "u8"
+    given, attrs = epilogue(rng, STAGES["requantised"], shape[3], 36000, x, x == "s8")
+    given |= {"x": draw(rng, x, *shape), "w": draw(rng, "s8", shape[3], 1, 1, taps)}
+    attrs |= {"strides": (stride, stride), "dilations": (dilation,) * 2, "pads": (0,) * 4, "group": shape[3], "zero_point": 9}
+    harness.check(kernel("pulp_depthwise_line"), given, x, attrs, strided=name == "one output")
+
+
 SCALED = {"narrow": (514, 32768, 16), "clipped": (2**22 + 5, 2**19, 20), "high": (1192384022, 68543442544075 // 2**6, 31)}
 
 
