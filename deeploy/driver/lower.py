@@ -22,7 +22,7 @@ from deeploy.frontend.dynamic_axis import check_shapes
 from deeploy.frontend.integer_graphs import computes_integers, write_requantisations
 from deeploy.frontend.io import Port, check_integer_ports, describe_ports, remove_io_quantisation
 from deeploy.frontend.lower import assign_types
-from deeploy.frontend.lower.reading import TIES
+from deeploy.frontend.lower.shared_reads import TIES
 from deeploy.frontend.pins import Pinned
 from deeploy.frontend.rounds import LOOPS, Body
 from deeploy.frontend.states import KnownState, append_states, begin_states, keep_states

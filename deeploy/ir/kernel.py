@@ -202,7 +202,7 @@ class Row(Stored, total=False):
     struct: str
     template: str
     reference: Reference
-    accepts: Condition | None
+    requires: Condition | None
     epilogues: tuple[tuple[str, ...], ...]
     overwrites: tuple[tuple[str, str], ...]
     strided: Mapping[str, int]
@@ -289,7 +289,7 @@ class Kernel:
         struct: what the function takes, declared in a header of that name that the source includes; by default the source's stem.
         template: Mako file that renders the call, relative to ``templates/``; by default named like the struct.
         reference: bit-exact NumPy body; gets the node and the arrays in graph layout.
-        accepts: further condition on a node: None, or what the kernel would need instead.
+        requires: further condition on a node: None, or what the kernel would need instead.
         epilogues: tuples of stages that the function can fuse.
         constants: operands that must be constants; ``layouts`` says how they are stored.
         overwrites: pairs (output, input) that may share memory when the input dies in this call.
@@ -321,7 +321,7 @@ class Kernel:
     source: str
     types: Mapping[str, Types] = field(default_factory=dict)
     outputs: tuple[str, ...] = ("y",)
-    accepts: Condition | None = None
+    requires: Condition | None = None
     epilogues: tuple[tuple[str, ...], ...] = ((),)
     constants: tuple[str, ...] = ()
     layouts: Mapping[str, Layout] = field(default_factory=dict)
@@ -393,13 +393,13 @@ class Kernel:
         kernel = replace(kernel, types={**self.types, **kernel.types}, layouts={**self.layouts, **kernel.layouts})
         if needs is None:
             return kernel
-        given, (holds, need) = kernel.accepts, needs
+        given, (holds, need) = kernel.requires, needs
 
-        def accepts(node: Node) -> str | None:
+        def state_requirement(node: Node) -> str | None:
             reason = given(node) if given is not None else None
             return reason if reason is not None or holds(node) else need
 
-        return replace(kernel, accepts=accepts)
+        return replace(kernel, requires=state_requirement)
 
     @property
     def packs(self) -> tuple[str, ...]:

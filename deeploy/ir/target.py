@@ -50,7 +50,7 @@ class DmaPath:
             moved in several.
         alignment: of addresses, lengths and pitches, in bytes. The model of the machine checks it; plans do not arrange for it.
         tickets: groups of transfers that software may hold open.
-        commands: transfers that may be outstanding at a time.
+        max_outstanding: transfers that may be outstanding at a time.
     """
 
     name: str
@@ -63,7 +63,7 @@ class DmaPath:
     alignment: int = 1
     near_pitch: bool = False
     tickets: int = 8
-    commands: int = 16
+    max_outstanding: int = 16
 
     @property
     def limits(self) -> dict[str, int]:

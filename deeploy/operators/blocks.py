@@ -46,7 +46,7 @@ def reference(node: Node, a: Array, b: Array, scales: Array, zeros: Array | None
     return acc
 
 
-def _accepts(node: Node) -> str | None:
+def _state_requirement(node: Node) -> str | None:
     return None if 2 <= len(node.outputs[0].shape) <= BATCH_AXES + 2 else f"at least two axes, and at most {BATCH_AXES} more"
 
 
@@ -69,7 +69,7 @@ BLOCK_MATMUL = Operator(
     reference,
     usual=Row(
         types={"a": BYTES | FLOAT, "b": BYTES, "scales": FLOAT, "zeros": BYTES, "y": FLOAT, "bias": FLOAT},
-        accepts=_accepts,
+        requires=_state_requirement,
         epilogues=FLOAT_STAGES,
         strided={"a": 1, "b": 1, "scales": 1, "zeros": 1, "y": 1},
         tiling=Tiling(whole=("k",)),

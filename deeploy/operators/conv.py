@@ -248,14 +248,14 @@ def _draw_transposed(rng: Random) -> Sample:
     return Sample(shapes, {**attrs, "group": groups, "zero_point": rng.choice(ZERO_POINTS), "output_padding": padding})
 
 
-def accepts(node: Node) -> str | None:
+def state_requirement(node: Node) -> str | None:
     """An accumulator that can be stored, of products that are rounded before they are added."""
     return ROUNDED if fuses(node) else stored_whole(node)
 
 
 _USUAL = Row(
     types={"x": INTEGERS, "w": INTEGERS, "y": INTEGERS, "bias": types("s32")},
-    accepts=stored_whole,
+    requires=stored_whole,
     epilogues=INTEGER_STAGES,
     constants=("w",),
     strided={"x": 1, "y": 1},  # channels are dense, the other axes may have any stride
@@ -265,7 +265,7 @@ CONV = Operator(
     ("x", "w"),
     nest(lambda k, c, fh, fw: Map(k, c, fh, fw)),
     reference,
-    usual={**_USUAL, "accepts": accepts, "tiling": Tiling(whole=("c", "fh", "fw"))},
+    usual={**_USUAL, "requires": state_requirement, "tiling": Tiling(whole=("c", "fh", "fw"))},
     share=_share_groups,
     bounds=_bound_accumulators,
     is_product=True,

@@ -261,7 +261,7 @@ def unary_reference(node: Node, x: Array) -> Array:
 
 def usual(*operands: str, over: tuple[str, ...] = (), **row: Unpack[Row]) -> Row:
     """A row of a kernel that steps through ``operands`` and y with any strides; y may take the place of inputs named ``over``."""
-    given = Row(accepts=fits_loops, strided=dict.fromkeys((*operands, "y"), 0), overwrites=tuple(("y", name) for name in over))
+    given = Row(requires=fits_loops, strided=dict.fromkeys((*operands, "y"), 0), overwrites=tuple(("y", name) for name in over))
     return {**given, **row}
 
 
@@ -387,7 +387,7 @@ QUANTIZE = pointwise(
 DEQUANTIZE = pointwise(
     "Dequantize", _STEPS, dequantize_reference, usual(*_STEPS, types={"x": INTEGERS, **_FACTORS, "y": FLOAT}), _QUANTISED, converts=True
 )
-_CONVERTED = usual("x", types={"x": ANY, "y": ANY}, accepts=converted)
+_CONVERTED = usual("x", types={"x": ANY, "y": ANY}, requires=converted)
 COPY, CAST = (pointwise(name, ("x",), cast_reference, _CONVERTED, _ONE, converts=True) for name in ("Copy", "Cast"))
 _MAPPED = usual("x", over=("x",))
 
@@ -404,7 +404,7 @@ LOOKUP = Operator(
     ("x", "table"),
     nest("x"),
     lookup_reference,
-    {**_MAPPED, "types": {"x": BYTES, "table": ANY, "y": ANY}, "constants": ("table",), "accepts": _holds_table},
+    {**_MAPPED, "types": {"x": BYTES, "table": ANY, "y": ANY}, "constants": ("table",), "requires": _holds_table},
     is_table=True,
     draw=sample("x[*s] table[256]"),
 )
@@ -412,7 +412,7 @@ CLIP = pointwise(
     "Clip",
     ("x",),
     clip_reference,
-    {**_MAPPED, "types": dict.fromkeys("xy", INTEGERS | FLOAT), "accepts": lambda node: keeps_type(node) or fits_loops(node)},
+    {**_MAPPED, "types": dict.fromkeys("xy", INTEGERS | FLOAT), "requires": lambda node: keeps_type(node) or fits_loops(node)},
     sample("x[*s]", low=(None, 0, -5), high=(None, 6, 100)),
 )
 # Where functions have real values.

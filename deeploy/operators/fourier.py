@@ -120,7 +120,7 @@ def _make_operator(name: str, compute: Reference, factors: Callable[[int], np.nd
         return Sample({"x": (rows, points), "y": (rows, points + 2)}, {}, {"w": factors(points)})
 
     row = Row(
-        types=dict.fromkeys(("x", "w", "y"), elements), accepts=_fits_portable, constants=("w",), strided={"x": 1, "y": 1}, cores=("r",)
+        types=dict.fromkeys(("x", "w", "y"), elements), requires=_fits_portable, constants=("w",), strided={"x": 1, "y": 1}, cores=("r",)
     )
     return Operator(name, ("x", "w"), nest, compute, row, draw=draw)
 

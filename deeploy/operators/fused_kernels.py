@@ -46,14 +46,14 @@ class _KernelPair:
         x = epilogue.apply_stages(ahead, self.first.reference(ahead, a, b), staged).astype(node.outputs[1].dtype.numpy)
         return self.second.reference(self.second_node(node), x, *rest[:count]), x
 
-    def accepts(self, node: Node) -> str | None:
+    def state_requirement(self, node: Node) -> str | None:
         a, b, *_ = node.inputs
         if a is None or b is None or not a.shape == b.shape == node.outputs[1].shape:
             return "a and b of one shape"
         stages = self.first_node(node).epilogue
         if stages not in ((), ("requantise",)) or stages not in self.first.epilogues:
             return "a first epilogue that requantises by constants in the call"
-        reasons = (one.accepts(made(node)) for one, made in self.both if one.accepts is not None)
+        reasons = (one.requires(made(node)) for one, made in self.both if one.requires is not None)
         return next((reason for reason in reasons if reason is not None), None)
 
     def macros(self, node: Node) -> dict[str, str]:
@@ -89,7 +89,7 @@ def fuse_kernels(first: Kernel, second: Kernel) -> Kernel:
         types={**second.types, **first.types, "y": second.types["y"], _X: first.types["y"] & second.types[_X]},
         nest=pair.nest,
         reference=pair.reference,
-        accepts=pair.accepts,
+        requires=pair.state_requirement,
         constants=(*second.constants, *others),
         layouts={**layouts, **{f"{_PREFIX}{name}": Layout(lambda array, node: None) for name in _STAGED}},
         overwrites=tuple((_X, name) for name in first.inputs),

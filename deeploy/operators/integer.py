@@ -117,7 +117,7 @@ FUNCTION = pointwise(
     "IntegerFunction",
     ("x",),
     function_reference,
-    usual("x", over=("x",), types={"x": INTEGERS, "y": types("s16", "s32")}, accepts=_takes_function, data_dependent=_POWERS),
+    usual("x", over=("x",), types={"x": INTEGERS, "y": types("s16", "s32")}, requires=_takes_function, data_dependent=_POWERS),
     _draw_function,
 )
 DIV = pointwise(

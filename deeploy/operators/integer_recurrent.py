@@ -104,7 +104,7 @@ def rnn_reference(node: Node, p: Array, r: Array, h: Array, factors: Array, tabl
     return scan(node, p, step, wide(h))
 
 
-def accepts(node: Node) -> str | None:
+def state_requirement(node: Node) -> str | None:
     """What is wrong with a layer whose sums might not fit 32 bits, or None."""
     return None if node.outputs[0].shape[-1] <= MOST_UNITS else f"at most {MOST_UNITS} units"
 
@@ -148,7 +148,7 @@ def _make_operator(name: str, inputs: tuple[str, ...], reference: Reference, fun
             "constants": tuple(each for each in inputs if each in ("r", "factors", "tables", "b")),
             "strided": {each: 1 for each in ("p", "h", "c", "y", "cells") if each in (*inputs, *outputs)},
             "tiling": WHOLE,
-            "accepts": accepts,
+            "requires": state_requirement,
         },
         draw=sample(drawn_operands(inputs, outputs, _AXES), extents=extents, **given),
     )

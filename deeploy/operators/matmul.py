@@ -54,12 +54,12 @@ PACKED_ROWS = Stored(nest=packed(nest("rows"), "b"), constants=("b",), layouts=_
 COLUMNS_LAST = Stored(nest=nest("columns"), constants=("b",), layouts=_stored(False))  # [...,K,N]
 
 
-def accepts(node: Node) -> str | None:
+def state_requirement(node: Node) -> str | None:
     """An accumulator that can be stored, and the portable kernel's limits on ranks."""
-    return ROUNDED if fuses(node) else accepts_fused(node)
+    return ROUNDED if fuses(node) else state_fused_requirement(node)
 
 
-def accepts_fused(node: Node) -> str | None:
+def state_fused_requirement(node: Node) -> str | None:
     """What a kernel that rounds once, where a product of floats is added, cannot take: a reason, or None."""
     if reason := stored_whole(node):
         return reason
@@ -147,7 +147,7 @@ MATMUL = Operator(
     reference,
     usual=Row(
         types={"a": INTEGERS, "b": INTEGERS, "y": INTEGERS, "bias": types("s32")},
-        accepts=accepts,
+        requires=state_requirement,
         epilogues=INTEGER_STAGES,
         strided={"a": 0, "b": 0, "y": 1},
         tiling=Tiling(whole=("k",)),

@@ -83,7 +83,7 @@ PAD = Operator(
     ("x",),
     pad_nest,
     pad_reference,
-    Row(types={"x": ANY, "y": ANY}, accepts=lambda node: keeps_type(node) or fits_loops(node), strided={"x": 0, "y": 0}),
+    Row(types={"x": ANY, "y": ANY}, requires=lambda node: keeps_type(node) or fits_loops(node), strided={"x": 0, "y": 0}),
     draw=_draw_pad,
 )
 GATHER = Operator(
@@ -91,6 +91,6 @@ GATHER = Operator(
     ("x", "indices"),
     gather_nest,
     gather_reference,
-    Row(types={"x": ANY | FLOAT_OR_HALF, "indices": types("s32", "s64"), "y": ANY}, accepts=keeps_type),
+    Row(types={"x": ANY | FLOAT_OR_HALF, "indices": types("s32", "s64"), "y": ANY}, requires=keeps_type),
     draw=_draw_gather,
 )

@@ -17,7 +17,7 @@ from deeploy.operators.elementwise import fits_loops, wide
 MOST_COLUMNS = 1 << 16  # for which every sum of ``standardise`` fits 64 bits
 
 
-def standardise_accepts(node: Node) -> str | None:
+def state_requirement(node: Node) -> str | None:
     """The row length for which sums are exact, and the rank of the C loops."""
     x = node.inputs[0]
     return fits_loops(node) if x is not None and x.shape[-1] <= MOST_COLUMNS else f"rows of at most {MOST_COLUMNS}"
@@ -93,7 +93,7 @@ STANDARDISE = Operator(
     {
         **rows.USUAL,
         "types": {"x": BYTES, "y": types("s8", "u8", "s32")},
-        "accepts": standardise_accepts,
+        "requires": state_requirement,
         "epilogues": ((), ("requantise",), ("requantise", "lookup")),
         "data_dependent": rows.ROOT,
     },

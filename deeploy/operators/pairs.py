@@ -135,7 +135,7 @@ PAIRWISE = pointwise(
     AB,
     reference,
     {
-        **usual(*AB, over=AB, types=_ANY, accepts=_declare_pairwise),
+        **usual(*AB, over=AB, types=_ANY, requires=_declare_pairwise),
         "data_dependent": "Where its function divides, it takes longer for some values.",
     },
     _draw_pair,
@@ -146,7 +146,7 @@ SELECT = pointwise(
     _ALL,
     select_reference,
     {
-        **usual(*_ALL, over=AB, types={"condition": types("bool"), **_ANY}, accepts=_select_function),
+        **usual(*_ALL, over=AB, types={"condition": types("bool"), **_ANY}, requires=_select_function),
         "data_dependent": "A row with one condition is a copy of what is chosen, which takes less time where that lies densely.",
     },
     sample("a[~s] b[~s] condition[~s]"),

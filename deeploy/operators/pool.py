@@ -87,7 +87,7 @@ AVERAGE_POOL = Operator(
     usual={
         **_USUAL,
         "types": {"x": BYTES, "y": INTEGERS, "bias": types("s32")},
-        "accepts": stored_whole,
+        "requires": stored_whole,
         "epilogues": INTEGER_STAGES,
         "data_dependent": DIVIDES,
     },
@@ -99,6 +99,6 @@ MAX_POOL = Operator(
     ("x",),
     nest(MAX),
     max_reference,
-    usual={**_USUAL, "types": {"x": INTEGERS | FLOAT, "y": INTEGERS | FLOAT}, "accepts": keeps_type},
+    usual={**_USUAL, "types": {"x": INTEGERS | FLOAT, "y": INTEGERS | FLOAT}, "requires": keeps_type},
     draw=_draw_node,
 )

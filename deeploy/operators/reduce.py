@@ -160,7 +160,7 @@ def _make_operator(
 ) -> Operator:
     """A reduction; where its accumulator ``is_whole``, it never has the type of x for certain."""
 
-    def accepts(node: Node) -> str | None:
+    def state_requirement(node: Node) -> str | None:
         x, reduced = node.operands[0], len(node.attrs["axes"])
         reason = stored_whole(node) if is_whole or keeps_type(node) is not None else None
         if reason is not None:
@@ -170,7 +170,7 @@ def _make_operator(
         return None if max(reduced, len(x.shape) - reduced) <= AXES else f"at most {AXES} reduced and {AXES} other axes"
 
     accepted = {"x": INTEGERS, "y": INTEGERS, "bias": types("s32")}
-    usual = Row(types=accepted, accepts=accepts, epilogues=stages, strided={"x": 0, "y": 0}, data_dependent=varies)
+    usual = Row(types=accepted, requires=state_requirement, epilogues=stages, strided={"x": 0, "y": 0}, data_dependent=varies)
     integers = {SUM: _reduced, PRODUCT: None}.get(combine, _of_type)
     return Operator(name, ("x",), nest(combine), reference, usual, integers=integers, draw=_draw_node)
 
@@ -194,7 +194,7 @@ ARG_EXTREME = Operator(
     extreme_reference,
     usual=Row(
         types={"x": INTEGERS | FLOAT | types("u32", "s64"), "y": types("s32", "s64")},
-        accepts=fits_loops,
+        requires=fits_loops,
         strided={"x": 0, "y": 0},
         data_dependent="It branches where an element is better.",
     ),

@@ -27,7 +27,7 @@ def nest(node: Node) -> Nest:
     )
 
 
-def accepts(node: Node) -> str | None:
+def state_requirement(node: Node) -> str | None:
     """The shapes of the operator, and the portable kernel's limit on ranks."""
     x, b, mul, add = node.operands
     if not x.shape or x.shape[1:] != b.shape:
@@ -65,7 +65,7 @@ RESIDUAL_SUM = Operator(
     reference,
     Row(
         types={"x": types("s32"), "b": BYTES, "mul": types("s32"), "add": types("s32", "s64"), "y": BYTES},
-        accepts=accepts,
+        requires=state_requirement,
         strided={"x": 0, "b": 0, "y": 0},
         overwrites=(("y", "b"),),
     ),

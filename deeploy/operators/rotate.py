@@ -31,7 +31,7 @@ def nest(node: Node) -> Nest:
     return Nest(reads=reads, writes={"y": Map(*dims)})
 
 
-def accepts(node: Node) -> str | None:
+def state_requirement(node: Node) -> str | None:
     """Rows of pairs, and tables of rank at most that of ``x``."""
     x = node.inputs[0]
     if x is None or not x.shape or x.shape[-1] % 2:
@@ -127,7 +127,7 @@ def _draw_table(rng: Random) -> Sample:
     return Sample(drawn.shapes, {**drawn.attrs, **attrs, "sum": total}, {"table": integers(0, 127, np.int8, np.uint8)(rng, (2, 256))})
 
 
-_USUAL = Row(accepts=accepts, strided=dict.fromkeys((*_OPERANDS, "y"), 0), overwrites=(("y", "x"),))
+_USUAL = Row(requires=state_requirement, strided=dict.fromkeys((*_OPERANDS, "y"), 0), overwrites=(("y", "x"),))
 ROTATE = Operator(
     "Rotate",
     (*_OPERANDS, "table?"),

@@ -238,7 +238,7 @@ def _shift_softmax_integers(node: Node) -> dict[str, tuple[Range, Range]]:
 
 
 ROOT = "It takes a square root bit by bit, and divides values."  # as ``data_dependent``
-USUAL = Row(accepts=fits_loops, strided={"x": 1, "y": 1}, overwrites=(("y", "x"),))  # rows are dense, the other axes may have any stride
+USUAL = Row(requires=fits_loops, strided={"x": 1, "y": 1}, overwrites=(("y", "x"),))  # rows are dense, the other axes may have any stride
 
 
 def _declare_norm(name: str, reference: Reference, *per_element: str) -> Operator:
@@ -314,7 +314,7 @@ FIXED_L2_NORM = Operator(
     {
         **USUAL,
         "types": {"x": BYTES, "y": types("s8")},
-        "accepts": _has_short_rows,
+        "requires": _has_short_rows,
         "data_dependent": "A loop counts the bits of a sum, and a shift of results depends on them.",
     },
     integers=_fixed_l2_norm_integers,

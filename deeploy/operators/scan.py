@@ -39,7 +39,7 @@ RUNNING_SUM = Operator(
     ("x",),
     nest,
     reference,
-    Row(types=dict.fromkeys(("x", "y"), types("s32", "s64") | FLOAT), accepts=keeps_type, strided={"x": 1, "y": 1}, cores=("o", "i")),
+    Row(types=dict.fromkeys(("x", "y"), types("s32", "s64") | FLOAT), requires=keeps_type, strided={"x": 1, "y": 1}, cores=("o", "i")),
     draw=sample("x[o,n,i]", exclusive=FLAG, reverse=FLAG),
 )
 
@@ -78,7 +78,7 @@ THRESHOLDS = Operator(
     thresholds_reference,
     Row(
         types={"x": types("s8", "u8", "s16", "s32") | FLOAT, "t": types("s16", "s32") | FLOAT, "y": types("u8")},
-        accepts=_fits_accumulator,
+        requires=_fits_accumulator,
         constants=("t",),
         strided={"x": 1, "y": 1},
         tiling=Tiling(whole=("n",)),

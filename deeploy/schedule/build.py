@@ -203,7 +203,7 @@ class _Builder:
             is_elsewhere = not stream.is_prefetchable if is_prefetchable else stream.is_prefetchable and stream.moves == 1
             if is_elsewhere or (purpose == "in" and distance == 0 and (stream.operand in self.late) is not is_late):
                 continue
-            near, (far, box) = self._slot(stream, tile), self._far(stream, tile)
+            near, (far, box) = self._locate_window(stream, tile), self._locate_source(stream, tile)
             move = Move(Token(stream.path, purpose, TICKETS[purpose]), is_output, near, far, box, self.step, stream.operand)
             conditions: list[Condition] = []
             if not is_output and not is_prefetchable:
@@ -224,7 +224,7 @@ class _Builder:
     def _dtype(self, operand: str) -> DType:
         return self.plan.program.buffers[self.call.operands[operand].buffer].dtype
 
-    def _slot(self, stream: Stream, tile: Value) -> Address:
+    def _locate_window(self, stream: Stream, tile: Value) -> Address:
         """The address of the window that serves a tile: that of the window, which the plan has, and a slot that takes turns."""
         level = next(path.near for path in self.paths if path.name == stream.path)
         turn = remainder(quotient(tile, stream.period), stream.depth)
@@ -241,7 +241,7 @@ class _Builder:
         windows = self.windows[name]
         return tuple(windows.window(axis, parts, f"{label}_{axis}") for axis in range(len(windows.shape)))
 
-    def _far(self, stream: Stream, tile: Value) -> tuple[Address, Box]:
+    def _locate_source(self, stream: Stream, tile: Value) -> tuple[Address, Box]:
         """What the slot that serves a tile holds: where that lies one memory further out, and its box."""
         name = stream.operand
         unit, order = self._dtype(name).bytes, self.windows[name].order
@@ -253,7 +253,7 @@ class _Builder:
             parts = self.tiling.parts(self.geometry, self.length, tile, outer.loops, "_outer")
             around = self._shown(name, parts, f"{name}_outer")
             firsts = [a.first - b.first for a, b in zip(shown, around, strict=True)]
-            strides, far = _packed_strides(around, order), self._slot(outer, tile)
+            strides, far = _packed_strides(around, order), self._locate_window(outer, tile)
         else:
             far = self._buffer(name)
         place = sum((first * (stride * unit) for first, stride in zip(firsts, strides, strict=True)), start=far.offset)
@@ -299,7 +299,7 @@ class _Builder:
             strides = _packed_strides(whole, self.windows[name].order)
             firsts = [a.first - b.first for a, b in zip(part, whole, strict=True)]
             if stream is not None:
-                address = self._slot(stream, self.tiling.index)
+                address = self._locate_window(stream, self.tiling.index)
             else:
                 assert slots is not None
                 inner = math.prod(loop.trips for loop in self.tiling.loops[slots.loops :])

@@ -97,7 +97,9 @@ def _path_problems(target: Target, folder: Path) -> Iterator[Problem]:
         if p.near == p.far or not {p.near, p.far} <= known:
             problems.append((f"path {p.name} connects {p.near} and {p.far}", f"Name two of the memories {', '.join(sorted(known))}."))
         if min(p.limits.values()) < 1:
-            problems.append((f"a limit of path {p.name} is below 1", "Limits count bytes, rows, tickets and commands from 1 on."))
+            problems.append(
+                (f"a limit of path {p.name} is below 1", "Limits count bytes, rows, tickets and outstanding transfers from 1 on.")
+            )
         elif p.tickets < 4:
             problems.append((f"path {p.name} has {p.tickets} tickets", "Generated code keeps 4 of them open."))
         for what, remedy in problems:

@@ -72,15 +72,15 @@ struct rt_level {
 
 struct rt_engine {
     const char *name;
-    int near, far;      /* the levels that the engine connects */
-    uint32_t max_bytes; /* of one row */
-    uint32_t max_rows;  /* of one transfer; 1: the engine moves single rows only */
-    uint32_t max_total; /* bytes of one transfer */
-    uint32_t max_pitch; /* bytes */
-    uint32_t alignment; /* of addresses, lengths and pitches, in bytes */
-    int near_pitch;     /* 1: the near side may have a pitch too; 0: rows are contiguous there */
-    int tickets;        /* tickets that may be in use at once */
-    int commands;       /* outstanding transfers at most; starting one more blocks until one completes */
+    int near, far;       /* the levels that the engine connects */
+    uint32_t max_bytes;  /* of one row */
+    uint32_t max_rows;   /* of one transfer; 1: the engine moves single rows only */
+    uint32_t max_total;  /* bytes of one transfer */
+    uint32_t max_pitch;  /* bytes */
+    uint32_t alignment;  /* of addresses, lengths and pitches, in bytes */
+    int near_pitch;      /* 1: the near side may have a pitch too; 0: rows are contiguous there */
+    int tickets;         /* tickets that may be in use at once */
+    int max_outstanding; /* outstanding transfers at most; starting one more blocks until one completes */
 };
 
 struct rt_accelerator {

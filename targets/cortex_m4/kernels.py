@@ -66,7 +66,7 @@ def _copy_bytes(node: Node, tile: Mapping[str, Count]) -> Count:
 
 _CONV = GENERIC.kernel("conv2d_dot_grouped").variant(
     "arm_conv2d_grouped",
-    accepts=GENERIC.kernel("conv2d_grouped").accepts,
+    requires=GENERIC.kernel("conv2d_grouped").requires,
     source="arm/arm_conv2d.c",
     types={"x": BYTES, "w": BYTES, "y": RESULTS},
     nest=conv.nest(lambda k, c, fh, fw: Map(k, *encoded("w_byte", of=[dim for e in (fh, fw, c) for dim in e.affine().dims()]))),

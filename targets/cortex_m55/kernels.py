@@ -56,7 +56,7 @@ def _word_bytes(node: Node, tile: Mapping[str, Count]) -> Count:
 _CONSTANTS = requantise.stored(_encode_constants)
 _CONV = GENERIC.kernel("conv2d_dot_grouped").variant(
     "helium_conv2d_grouped",
-    accepts=GENERIC.kernel("conv2d_grouped").accepts,
+    requires=GENERIC.kernel("conv2d_grouped").requires,
     source="arm/helium_conv2d.c",
     struct="arm_conv2d",
     types={"x": _BYTES, "w": _BYTES, "y": RESULTS},

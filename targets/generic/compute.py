@@ -104,7 +104,7 @@ _PACKED_GROUPED = _GROUPED.variant(
 # Where constants have few bits, those come first that read them packed.
 KERNELS: tuple[Kernel, ...] = (
     _PACKED_GROUPED.variant(
-        "conv2d_packed", accepts=_GROUPED.accepts, needs=DENSE, tiling=conv.CONV.usual["tiling"], cores=("oh", "ow", "k")
+        "conv2d_packed", requires=_GROUPED.requires, needs=DENSE, tiling=conv.CONV.usual["tiling"], cores=("oh", "ow", "k")
     ),
     _PACKED_GROUPED,
     _MATMUL.variant("matmul_packed", source="portable/matmul_dot.c", types={"a": BYTES, "b": FEW}, **matmul.PACKED_ROWS),

@@ -24,7 +24,7 @@ KERNELS: tuple[Kernel, ...] = (
     GENERIC.kernel("unary").variant("pulp_unary_floats", source="pulp/pulp_unary_floats.c", struct="unary"),
     on_floats(GENERIC.kernel("matmul_any")).variant(
         "pulp_matmul_floats",
-        accepts=matmul.accepts_fused,
+        requires=matmul.state_fused_requirement,
         needs=(matmul.fuses, UNROUNDED),
         source="pulp/pulp_matmul_floats.c",
         struct="matmul",
@@ -32,7 +32,7 @@ KERNELS: tuple[Kernel, ...] = (
     ),
     on_floats(GENERIC.kernel("conv2d")).variant(
         "pulp_conv2d_floats",
-        accepts=stored_whole,
+        requires=stored_whole,
         needs=(lambda node: matmul.fuses(node) and conv.is_dense(node), UNROUNDED),
         source="pulp/pulp_conv2d_floats.c",
         types={"w": FLOAT},

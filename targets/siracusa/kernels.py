@@ -154,7 +154,7 @@ def _row_macros(node: Node) -> dict[str, str]:
 
 
 _FOUR = Tiling(whole=("c", "fh", "fw"), multiple={"k": 4})
-_ACCEPTS = conv.CONV.usual["accepts"]
+_REQUIRES = conv.CONV.usual["requires"]
 _GROUPED = GENERIC.kernel("conv2d_dot_grouped").variant(
     "pulp_conv2d_grouped",
     # A dense convolution may be told to fill up rows of its filters, which several groups never are.
@@ -162,7 +162,7 @@ _GROUPED = GENERIC.kernel("conv2d_dot_grouped").variant(
         lambda node: not conv.is_dense(node) and conv.window(node).channels > 1 and _gathers_row(node),
         "groups of several input channels, short windows",
     ),
-    accepts=_ACCEPTS,
+    requires=_REQUIRES,
     source="pulp/pulp_conv2d.c",
     types={"x": BYTES, "w": types("s8"), "y": INTEGERS},
     layouts=forms.PER_CHANNEL,
@@ -170,7 +170,7 @@ _GROUPED = GENERIC.kernel("conv2d_dot_grouped").variant(
     scratch={"patch": _patch_scratch(ROWS), "windows": _window_scratch(ROWS)},
     settings=_gathering_settings(ROWS),
 )
-_SHARED = _GROUPED.variant("pulp_conv2d_dense", accepts=_ACCEPTS, tiling=_FOUR, cores=("oh", "ow", "k"))
+_SHARED = _GROUPED.variant("pulp_conv2d_dense", requires=_REQUIRES, tiling=_FOUR, cores=("oh", "ow", "k"))
 _SMALL = _SHARED.variant(
     "pulp_conv2d_small",
     (lambda node: conv.is_dense(node) and _gathers_row(node), "one group, short windows"),
@@ -266,7 +266,7 @@ _MATMUL_ROWS = _MATMUL_ANY.variant(
 )
 _MATMUL_COLUMNS = _MATMUL_ROWS.variant(
     "pulp_matmul_columns",
-    accepts=_MATMUL_ANY.accepts,
+    requires=_MATMUL_ANY.requires,
     needs=(_is_product(False, False), f"{_ROWS_AND_COLUMNS}, {SIMD}"),
     source="pulp/pulp_matmul_columns.c",
     scratch={"turned": Scratch(_turned_scratch, CORES)},
@@ -278,7 +278,7 @@ def _with_zeros(kernel: Kernel, is_transposed: bool) -> Kernel:
     """The same for operands with zero points: sums of rows and columns correct the products of bytes."""
     return kernel.variant(
         f"{kernel.name}_zeros",
-        accepts=_MATMUL_ANY.accepts,
+        requires=_MATMUL_ANY.requires,
         needs=(_is_product(is_transposed, True), f"{_ROWS_OF_BOTH if is_transposed else _ROWS_AND_COLUMNS}, {SIMD_WITH_ZEROS}"),
         macros=lambda node: _varying_macros(node, "zeros"),
         scratch={**kernel.scratch, "row_sums": _sum_scratch("m"), "column_sums": _sum_scratch("n")},
@@ -333,7 +333,7 @@ _POINTWISE_SUMS = _SHARED.variant(
 )
 _CONVOLUTION_SUMS = _POINTWISE_SUMS.variant(
     "pulp_conv2d_sums",
-    accepts=_ACCEPTS,
+    requires=_REQUIRES,
     needs=(
         lambda node: conv.is_dense(node) and _has_one(node) and _has_runs(node) and not _is_pointwise(node),
         "one image, one group, channels of whole words, no dilation along rows",
@@ -416,7 +416,7 @@ PRODUCTS: tuple[Kernel, ...] = (
     *LINES,
     _SMALL.variant(
         "pulp_conv2d_pointwise",
-        accepts=_ACCEPTS,
+        requires=_REQUIRES,
         needs=(_is_pointwise, "one group, a kernel of 1x1 and no padding"),
         scratch={},
         settings=_gathering_settings(ROWS),

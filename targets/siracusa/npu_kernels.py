@@ -40,7 +40,7 @@ from deeploy.target import (
 
 from .forms import is_whole
 from .npu import GROUP, NARROW, PIXELS, Array, Mode
-from .npu_layers import (
+from .npu_lowering import (
     DILATIONS,
     LoweredLayer,
     body_of_all,
@@ -64,7 +64,7 @@ BANDS = 4  # of all outputs, at least: while the engine works on one, the cores 
 Form = Callable[[Node], LoweredLayer | str]  # a node for the engine, or what the engine would need instead
 
 
-# ---- what the engine makes of a node; ``accepts``, the encodings and the templates ask for the same nodes
+# ---- what the engine makes of a node; ``requires``, the encodings and the templates ask for the same nodes
 
 _lower = lru_cache(maxsize=512)(lower_layer)
 
@@ -141,11 +141,11 @@ def _lowered_layer(form: Form, node: Node) -> LoweredLayer:
 
 
 def _find_reason(form: Form) -> Callable[[Node], str | None]:
-    def accepts(node: Node) -> str | None:
+    def state_requirement(node: Node) -> str | None:
         lowered = form(node)
         return lowered if isinstance(lowered, str) else None
 
-    return accepts
+    return state_requirement
 
 
 def _constant_layouts(form: Form, weights: str) -> Mapping[str, Layout]:
@@ -336,7 +336,7 @@ def _with_sums(
     whole = (*(dim for dim in kernel.tiling.whole if dim not in (reduced or ())), "ow")
     return kernel.variant(
         name,
-        accepts=needs,
+        requires=needs,
         nest=accumulated(kernel.nest, *(reduced or ())),
         settings=lambda node: {**(kernel.settings(node) if kernel.settings else {}), "accumulates": bool(reduced)},
         types={"y": BYTES},
@@ -366,7 +366,7 @@ def declare_pair(
     declared = operator.kernel(
         f"neureka_{name}",
         "neureka/neureka_conv.c",
-        accepts=_find_reason(form),
+        requires=_find_reason(form),
         types={x: BYTES, weights: WEIGHTS, "y": types("s8", "u8", "s32")},
         epilogues=STAGES,
         constants=(weights, "bias", "mul", "add"),

@@ -8,7 +8,7 @@ from deeploy.operators import conv
 from deeploy.target import Count, Kernel, Map, Nest, Node, Scratch, encoded, parallel, reduction, variant
 
 from .npu_kernels import declare_pair
-from .npu_layers import count_runs, has_upright_runs, lower_runs
+from .npu_lowering import count_runs, has_upright_runs, lower_runs
 
 
 def _nest(node: Node) -> Nest:

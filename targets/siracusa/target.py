@@ -41,8 +41,10 @@ WM = Memory("WM", 4096 * KIB, alignment=16, is_far=True)
 L3 = Memory("L3", 8192 * KIB, alignment=16, is_far=True)
 
 # MCHAN: 17-bit lengths, rows apart on the L2 side only. HyperRAM: through the controller's uDMA, byte-addressed.
-CLUSTER_DMA = DmaPath("L2_L1", "L1", "L2", max_bytes=65535, max_rows=65535, max_total=131071, max_pitch=65535, tickets=8, commands=16)
-HYPERRAM = DmaPath("L3_L2", "L2", "L3", max_bytes=32768, max_rows=512, max_total=65536, max_pitch=65535, tickets=8, commands=8)
+CLUSTER_DMA = DmaPath(
+    "L2_L1", "L1", "L2", max_bytes=65535, max_rows=65535, max_total=131071, max_pitch=65535, tickets=8, max_outstanding=16
+)
+HYPERRAM = DmaPath("L3_L2", "L2", "L3", max_bytes=32768, max_rows=512, max_total=65536, max_pitch=65535, tickets=8, max_outstanding=8)
 
 # Scales may have 32 bits, which take longer to load than 16 and come hardly nearer.
 NPU_REQUANTISER = Requantiser(word=32, mul=16, add=32, shift=31, has_shifts=True)

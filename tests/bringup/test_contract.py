@@ -168,7 +168,7 @@ def test_the_same_without_a_defect(kernel: str, tmp_path: Path) -> None:
 def test_a_kernel_that_no_sample_fits_is_an_error(tmp_path: Path) -> None:
     new.write_skeleton(tmp_path / "chip")
     path = tmp_path / "chip" / "target.py"
-    path.write_text(path.read_text().replace("    accepts=same_types,", '    accepts=lambda node: "something else",'))
+    path.write_text(path.read_text().replace("    requires=same_types,", '    requires=lambda node: "something else",'))
     (found,) = [row for row in check_target(load(tmp_path / "chip"), ["own_clip"]).rows if row.part == "kernel"]
     assert found == CheckedRow("kernel", "own_clip", "failed", 0, found.finding)
     assert "it accepts none of the samples of Clip" in found.finding

@@ -54,13 +54,13 @@ def walk_round(plan: Plan) -> tuple[float, float]:
 
 
 class _Path:
-    """A transfer engine: serves in order, one transfer at a time, and holds at most ``commands``."""
+    """A transfer engine: serves in order, one transfer at a time, and holds at most ``max_outstanding``."""
 
     def __init__(self, path: DmaPath, timing: PathTiming) -> None:
         self.path = path
         self.timing = timing
         self.free = 0.0
-        self.ends: deque[float] = deque(maxlen=max(1, path.commands))
+        self.ends: deque[float] = deque(maxlen=max(1, path.max_outstanding))
         self.tickets: dict[int, float] = {}
         self.waits = 0
 

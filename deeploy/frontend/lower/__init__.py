@@ -16,11 +16,11 @@ from deeploy.frontend.lower import (
     layout,
     operators,
     qonnx,
-    reading,
     recognise,
     recurrent,
     resize,
     rotations,
+    shared_reads,
     tables,
 )
 from deeploy.frontend.lower.dialect import assign_types
@@ -57,8 +57,8 @@ def passes(has_near_memory: bool = False, has_multiply_add: bool = False) -> tup
         tables.PASS,
         rotations.PASS,
         horizontal_fusion.PASS,
-        reading.TIES,
-        reading.PACKING,
-        *((reading.STAGING,) if has_near_memory else ()),
-        *((reading.MULTIPLY_ADD,) if has_multiply_add else ()),
+        shared_reads.TIES,
+        shared_reads.PACKING,
+        *((shared_reads.STAGING,) if has_near_memory else ()),
+        *((shared_reads.MULTIPLY_ADD,) if has_multiply_add else ()),
     )

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from deeploy.frontend.lower.call import RuleCall, gather_indices
 from deeploy.frontend.lower.lookup import real_constant
 from deeploy.frontend.lower.products import multiply_by
 from deeploy.frontend.lower.quant import byte_tensor, plain_tensor, repeat_parameters
+from deeploy.frontend.lower.rule_call import RuleCall, gather_indices
 from deeploy.frontend.schemas import Attributes
 from deeploy.ir.nodes import Tensor, compute, constant
 from deeploy.ir.rewriting import Match, Pass, Result, need, require, standard

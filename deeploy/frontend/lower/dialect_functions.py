@@ -11,8 +11,8 @@ from functools import partial
 import numpy as np
 
 from deeploy.errors import ModelError, UnsupportedError
-from deeploy.frontend.lower.call import PLAIN
 from deeploy.frontend.lower.quant import every_value, narrow_values
+from deeploy.frontend.lower.rule_call import PLAIN
 from deeploy.frontend.lower.tables import apply_operator
 from deeploy.ir.nodes import Tensor, compute, constant
 from deeploy.ir.rewriting import Match, Result, lowered, need, require, standard

@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 
 from deeploy.errors import ModelError
-from deeploy.frontend.lower.call import spatial_pair, window_attributes
 from deeploy.frontend.lower.quant import requantisation_operands
+from deeploy.frontend.lower.rule_call import spatial_pair, window_attributes
 from deeploy.ir.nodes import Tensor, compute, constant
 from deeploy.ir.rewriting import Match, Pass, Result, require, standard
 from deeploy.ir.types import DType

@@ -15,9 +15,9 @@ import numpy as np
 
 from deeploy.frontend.lower import pointwise, products, rows
 from deeploy.frontend.lower.affine import find_axis, quantise_affine
-from deeploy.frontend.lower.call import RuleCall, gather_indices
 from deeploy.frontend.lower.lookup import UNARY, look_up, lookup_table, relu_limits
 from deeploy.frontend.lower.quant import Quantised, behind_dequantisation, byte_tensor, quantised_result
+from deeploy.frontend.lower.rule_call import RuleCall, gather_indices
 from deeploy.frontend.schemas import DIALECT_OPS, SELECTING
 from deeploy.ir.nodes import Tensor, compute
 from deeploy.ir.rewriting import Match, Pass, Result, need, require, standard

@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 
 from deeploy.frontend.lower.affine import affine_operands
-from deeploy.frontend.lower.call import RuleCall
 from deeploy.frontend.lower.lookup import look_up, real_constant, relu_limits, unary_attributes
 from deeploy.frontend.lower.products import biased_product
 from deeploy.frontend.lower.quant import (
@@ -22,6 +21,7 @@ from deeploy.frontend.lower.quant import (
     rounding_half,
     ties_attribute,
 )
+from deeploy.frontend.lower.rule_call import RuleCall
 from deeploy.ir.nodes import Tensor, compute, constant
 from deeploy.ir.rewriting import Result, need, require
 from deeploy.ir.types import DType

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from deeploy.frontend.lower.call import RuleCall, is_image, spatial_pair, two_dimensional_filters, widen_bias, window_attributes
 from deeploy.frontend.lower.lookup import real_constant
 from deeploy.frontend.lower.quant import behind_dequantisation, centre_weights, plain_tensor
+from deeploy.frontend.lower.rule_call import RuleCall, is_image, spatial_pair, two_dimensional_filters, widen_bias, window_attributes
 from deeploy.frontend.lower.transposed import Phases
 from deeploy.frontend.schemas import Attributes
 from deeploy.ir.nodes import Tensor, compute, constant

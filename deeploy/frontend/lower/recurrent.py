@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from deeploy.errors import UnsupportedError, shorten
-from deeploy.frontend.lower.call import PLAIN
 from deeploy.frontend.lower.lookup import real_constant
 from deeploy.frontend.lower.quant import (
     Quantised,
@@ -24,6 +23,7 @@ from deeploy.frontend.lower.quant import (
     requant_constants,
     requantisation_operands,
 )
+from deeploy.frontend.lower.rule_call import PLAIN
 from deeploy.ir.nodes import Attributes, Node, Tensor, compute, constant
 from deeploy.ir.rewriting import Match, Pass, Result, attempt, need, require, standard
 from deeploy.ir.types import DType

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from deeploy.frontend.integer_graphs import FRACTION
-from deeploy.frontend.lower.call import RuleCall, is_image, spatial_pair, window_attributes
 from deeploy.frontend.lower.lookup import real_constant, tabulate_values
 from deeploy.frontend.lower.quant import (
     Quantised,
@@ -22,6 +21,7 @@ from deeploy.frontend.lower.quant import (
     rounded_summand,
     rounding_half,
 )
+from deeploy.frontend.lower.rule_call import RuleCall, is_image, spatial_pair, window_attributes
 from deeploy.frontend.schemas import Attributes
 from deeploy.ir.nodes import Tensor, compute, constant, inverse_order
 from deeploy.ir.rewriting import Result, need, require

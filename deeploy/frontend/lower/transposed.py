@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deeploy.frontend.lower.call import RuleCall, spatial_pair, window_attributes
+from deeploy.frontend.lower.rule_call import RuleCall, spatial_pair, window_attributes
 from deeploy.frontend.schemas import Attributes
 from deeploy.ir.nodes import Tensor
 from deeploy.ir.rewriting import require

@@ -53,8 +53,8 @@ def list_mismatches(kernel: Kernel, node: Node) -> list[str]:
             problems.append(f"{name} of type {' or '.join(sorted(t.value for t in accepted))}, not {tensor.dtype.value}")
         if name in kernel.constants and tensor.data is None:
             problems.append(f"constant {name}")
-    if not problems and kernel.accepts is not None:
-        reason = kernel.accepts(node)
+    if not problems and kernel.requires is not None:
+        reason = kernel.requires(node)
         if reason is not None:
             problems.append(reason)
     return problems

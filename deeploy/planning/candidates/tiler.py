@@ -346,12 +346,12 @@ class Tiler:
         moving = window_period(loops, self.relevant[name], count)
         tiles = math.prod(loop.trips for loop in loops)
         moves = -(-tiles // moving)
-        size = self._slot(name, loops[:count], distance)
+        size = self._window_bytes(name, loops[:count], distance)
         is_output = name in self.call.writes
         is_ahead = distance == 0 and not inner and self.is_constant(name)
         return Stream(name, self.paths[distance].name, count, moving, moves, depth if moves > 1 else 1, size, is_output, inner, is_ahead)
 
-    def _slot(self, name: str, loops: Sequence[TileLoop], distance: int) -> int:
+    def _window_bytes(self, name: str, loops: Sequence[TileLoop], distance: int) -> int:
         size: int = self._aligned(self._volume_of(name, loops).widest, distance)
         return size
 

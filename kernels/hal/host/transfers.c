@@ -148,7 +148,7 @@ void rt_start(int engine, int ticket, const struct rt_transfer *transfer) {
         .transfer = *transfer, .engine = engine, .ticket = ticket, .to = to, .from = from};
     for (int i = 0; i < flight_count; i++) host_check_conflict(flights[i], &sketch);
     host_check_flight_against_jobs(&sketch);
-    while (e->commands > 0 && on_the_way(engine) >= e->commands) make_room(engine);
+    while (e->max_outstanding > 0 && on_the_way(engine) >= e->max_outstanding) make_room(engine);
     struct host_flight *flight = host_take_off(engine, ticket, transfer, &to, &from);
     keep(flight);
     count(e, flight, traffic);

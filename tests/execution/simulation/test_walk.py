@@ -29,7 +29,7 @@ from deeploy.planning.candidates.tiler import Tiler
 from deeploy.target import load
 from tests.execution.simulation.nets import compile_nodes, convolutions, filters, node, perceptron, transposed
 
-PATH = DmaPath("P", "near", "far", max_bytes=100, max_rows=8, max_total=400, max_pitch=1000, commands=4)
+PATH = DmaPath("P", "near", "far", max_bytes=100, max_rows=8, max_total=400, max_pitch=1000, max_outstanding=4)
 
 
 def counters(result: deeploy.Compiled, folder: Path) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def plain_target(byte: float = 1.0, commands: int = 16) -> Target:
     far = PathTiming(10.0, (1000.0, 1000.0), 0.0, (2.0, 2.0), 100.0)
     rates = {"default": Rate(20.0, 4.0, 1.0)}
     figures = Timing(100.0, {"cluster": 50.0}, 5.0, {"cluster": 10.0}, {"L2_L1": timing, "L3_L2": far}, rates)
-    return replace(target, timing=figures, paths=tuple(replace(path, commands=commands) for path in target.paths))
+    return replace(target, timing=figures, paths=tuple(replace(path, max_outstanding=commands) for path in target.paths))
 
 
 def negation(folder: Path, options: Options, target: Target) -> Run:

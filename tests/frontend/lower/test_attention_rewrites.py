@@ -11,7 +11,7 @@ import pytest
 
 from deeploy.execution.simulation.interpreter import network_outputs
 from deeploy.frontend.lower import horizontal_fusion as siblings
-from deeploy.frontend.lower import reading, rotations, tables
+from deeploy.frontend.lower import rotations, shared_reads, tables
 from deeploy.frontend.lower.quant import requant_constants
 from deeploy.ir.rewriting import Pass, rewrite_graph
 from deeploy.ir.surgeon import read_graph
@@ -250,14 +250,14 @@ def mixed(random: np.random.Generator, kind: str) -> gs.Graph:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_heads_are_written_as_rows(seed: int) -> None:
-    before, after = both(lambda random: mixed(random, ""), reading.PACKING, seed)
+    before, after = both(lambda random: mixed(random, ""), shared_reads.PACKING, seed)
     assert (before, after) == (["MatMul", "Copy", "MatMul"], ["MatMul", "MatMul"])
 
 
 @pytest.mark.parametrize("kind", ["strides", "reader", "columns"])
 @pytest.mark.parametrize("seed", range(3))
 def test_what_is_reordered_otherwise_stays(kind: str, seed: int) -> None:
-    before, after = both(lambda random: mixed(random, kind), reading.PACKING, seed)
+    before, after = both(lambda random: mixed(random, kind), shared_reads.PACKING, seed)
     assert before == after
 
 

@@ -3,7 +3,7 @@
 
 #include "deeploy_box.h"
 
-static struct rt_engine engine = {.name = "recorder", .far = 1, .alignment = 1, .tickets = 8, .commands = 1};
+static struct rt_engine engine = {.name = "recorder", .far = 1, .alignment = 1, .tickets = 8, .max_outstanding = 1};
 
 static const struct rt_level levels[] = {{"near", 1 << 20, 1, 0, 0}, {"far", 1 << 20, 1, 0, 1}};
 

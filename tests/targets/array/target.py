@@ -11,8 +11,8 @@ CORES, ARRAY = "cores", "array"
 _SIRACUSA = load("siracusa")
 _GENERIC = load("generic").kernels
 _TO_L1 = DmaPath("L2_L1", "L1", "L2", max_bytes=65535, max_rows=4096, max_total=131071, max_pitch=65535)
-_TO_PAD = DmaPath("L2_PAD", "PAD", "L2", max_bytes=4096, max_rows=64, max_total=65536, max_pitch=65535, tickets=4, commands=4)
-_TO_L2 = DmaPath("L3_L2", "L2", "L3", max_bytes=32768, max_rows=512, max_total=65536, max_pitch=65535, tickets=8, commands=8)
+_TO_PAD = DmaPath("L2_PAD", "PAD", "L2", max_bytes=4096, max_rows=64, max_total=65536, max_pitch=65535, tickets=4, max_outstanding=4)
+_TO_L2 = DmaPath("L3_L2", "L2", "L3", max_bytes=32768, max_rows=512, max_total=65536, max_pitch=65535, tickets=8, max_outstanding=8)
 _NEAR = PathTiming(issue=20, latency=(30, 30), row=2, byte=(0.25, 0.25), pj_per_byte=1)
 _FAR = PathTiming(issue=100, latency=(1000, 1000), row=50, byte=(1, 1), pj_per_byte=10)
 

@@ -14,9 +14,9 @@ from deeploy.ir import epilogue
 from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.types import DType
 from deeploy.operators import conv, matmul
-from targets.siracusa import npu_layers
+from targets.siracusa import npu_lowering
 from targets.siracusa.npu import Mode
-from targets.siracusa.npu_layers import LoweredLayer, lower_layer
+from targets.siracusa.npu_lowering import LoweredLayer, lower_layer
 
 Array = np.ndarray[Any, np.dtype[Any]]
 RANGES = {"s8": (-128, 127), "u8": (0, 255)}
@@ -121,7 +121,7 @@ def test_channels_with_shifts_of_their_own_need_the_place_of_a_bias(monkeypatch:
     lowered = lower_layer(layer)
     assert isinstance(lowered, LoweredLayer) and lowered.normalisation is not None and layer.epilogue == ("bias", "requantise")
     found = replace(lowered.normalisation, shift=None, shifts=np.arange(11, dtype=np.uint8))
-    monkeypatch.setattr(npu_layers, "find_normalisation", lambda *_: found)
+    monkeypatch.setattr(npu_lowering, "find_normalisation", lambda *_: found)
     apart = lower_layer(layer)
     assert isinstance(apart, LoweredLayer) and apart.normalisation is found and apart.layer.shift is None
     x, w, _, *rest = layer.inputs

@@ -12,7 +12,7 @@ import pytest
 from deeploy.options import Options
 from deeploy.planning.binding.kernels import list_mismatches
 from deeploy.target import Target, load
-from targets.siracusa.npu_layers import count_runs, has_upright_runs
+from targets.siracusa.npu_lowering import count_runs, has_upright_runs
 from targets.siracusa.npu_runs import KERNELS
 
 from .npu_networks import Layer, check, compile_layers, kernels_of

@@ -144,9 +144,9 @@ def test_layers_are_what_the_references_give(tmp_path: Path, l1: int, buffering:
 def test_what_the_engine_requantises_itself_it_does() -> None:
     """Unless it does so in parts along a reduction: sums that it adds to are never requantised by it."""
     for kernel in KERNELS:
-        if kernel.post_processing is not None and kernel.accepts is not None:
+        if kernel.post_processing is not None and kernel.requires is not None:
             nodes = [layer.node() for layer in LAYERS if layer.op == kernel.op]
-            assert all(kernel.accepts(node) is not None for node in nodes if not kernel.nest(node).accumulated), kernel.name
+            assert all(kernel.requires(node) is not None for node in nodes if not kernel.nest(node).accumulated), kernel.name
     assert sum(kernel.name.endswith("_parts") for kernel in KERNELS) == 3
 
 
