@@ -30,6 +30,7 @@ class Family:
         terms: what cycles are counted by beside calls, multiply-accumulates and outputs (``Rate.per``).
         results: a term to count outputs by, where some are computed twice: those of the last of several groups, which begins earlier.
         divided: dimensions that a team divides in turn; none: the one that a plan chooses.
+        is_usual: whether what is measured of such extents counts: where a kernel works in another way, no term fits both.
     """
 
     kernel: str
@@ -37,6 +38,7 @@ class Family:
     terms: tuple[str, ...] = ()
     results: str = ""
     divided: tuple[str, ...] = ()
+    is_usual: Callable[[Mapping[str, int]], bool] = lambda sizes: True
 
 
 def draw(dtype: str, *shape: int) -> np.ndarray:
@@ -417,8 +419,10 @@ PULP = (
     *(family for bits in range(1, 8) for family in _packed(bits)),
     Family("pulp_depthwise", Forms(_depthwise, DEPTHWISE), COLUMNS, "oh/2 ow k/4"),
     Family("pulp_depthwise 2", Forms(_depthwise, STRIDED), COLUMNS, "oh/2 ow k/4"),
-    Family("pulp_depthwise_rows", Forms(lines.make(False), lines.SHAPES), lines.ROWS, divided=("oh", "ow", "k")),
-    Family("pulp_depthwise_columns", Forms(lines.make(True), lines.SHAPES), lines.COLUMNS, divided=("oh", "ow", "k")),
+    Family("pulp_depthwise_rows", Forms(lines.make(False), lines.SHAPES), lines.ROWS, divided=("oh", "ow", "k"), is_usual=lines.in_rows),
+    Family(
+        "pulp_depthwise_columns", Forms(lines.make(True), lines.SHAPES), lines.COLUMNS, divided=("oh", "ow", "k"), is_usual=lines.in_columns
+    ),
     Family("pulp_depthwise_line", Forms(lines.make_line, lines.LINES), lines.TURNED),
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,13 +24,21 @@ LINES = (
 )
 TURNED = ("k", "k/4", "ow k/4", "ow/4 k", "ow/4 k fw/4", "ow<4 k", "ow<4 k fw/4", "fw k/4")
 ROWS = (
-    *("fh ow k/4", "oh k/4", "fh k/4", "oh k", "oh ow k", "k"),
-    *("oh ow/4 k", "oh ow/4 k fh", "oh ow/4 k fh fw/4", "oh ow<4 k", "oh ow<4 k fh fw/4"),
+    *("oh k/4", "k", "oh ow/4 k", "oh ow/4 k fh", "oh ow/4 k fh fw/4"),
+    *("fh ow/4 k/4", "oh k<4", "oh ow k<4", "fh fw k<4"),
 )
-COLUMNS = (
-    *("fw oh k/4", "ow k/4", "fw k/4", "ow k", "oh ow k", "k"),
-    *("ow oh/4 k", "ow oh/4 k fw", "ow oh/4 k fw fh/4", "ow oh<4 k", "ow oh<4 k fw fh/4"),
-)
+_TURNED = {"oh": "ow", "ow": "oh", "fh": "fw", "fw": "fh"}
+COLUMNS = tuple(" ".join(_TURNED.get(factor[:2], factor[:2]) + factor[2:] for factor in term.split()) for term in ROWS)
+
+
+def in_rows(sizes: Mapping[str, int]) -> bool:
+    """Whether four outputs of a row are computed together: in narrow images four of a column are, which is cheaper than the terms say."""
+    return sizes["ow"] >= 4 or sizes["oh"] < 4
+
+
+def in_columns(sizes: Mapping[str, int]) -> bool:
+    """The same of a column."""
+    return sizes["oh"] >= 4 or sizes["ow"] < 4
 
 
 def make(is_down: bool) -> Callable[[Any, cases.Form], Case]:

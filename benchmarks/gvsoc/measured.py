@@ -227,6 +227,7 @@ class Fitted:
 
 def fit(family: Family, some: Sequence[Point], forks: Mapping[int, int]) -> Fitted:
     """The rates that describe what was measured of a family."""
+    some = [point for point in some if family.is_usual(point.sizes)]
     variants = list(dict.fromkeys(point.variant for point in some))
     columns = np.array([_features(family, point, variants) for point in some])
     others = np.array([point.active - 1 for point in some])
