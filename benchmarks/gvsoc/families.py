@@ -419,9 +419,9 @@ PULP = (
     *(family for bits in range(1, 8) for family in _packed(bits)),
     Family("pulp_depthwise", Forms(_depthwise, DEPTHWISE), COLUMNS, "oh/2 ow k/4"),
     Family("pulp_depthwise 2", Forms(_depthwise, STRIDED), COLUMNS, "oh/2 ow k/4"),
-    Family("pulp_depthwise_rows", Forms(lines.make(False), lines.SHAPES), lines.ROWS, divided=("oh", "ow", "k"), is_usual=lines.in_rows),
+    Family("pulp_depthwise_rows", Forms(lines.make(False), lines.SHAPES), lines.ROWS, divided=lines.DIVIDED, is_usual=lines.in_rows),
     Family(
-        "pulp_depthwise_columns", Forms(lines.make(True), lines.SHAPES), lines.COLUMNS, divided=("oh", "ow", "k"), is_usual=lines.in_columns
+        "pulp_depthwise_columns", Forms(lines.make(True), lines.SHAPES), lines.COLUMNS, divided=lines.DIVIDED, is_usual=lines.in_columns
     ),
     Family("pulp_depthwise_line", Forms(lines.make_line, lines.LINES), lines.TURNED),
 )

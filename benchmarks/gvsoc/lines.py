@@ -27,8 +27,9 @@ ROWS = (
     *("oh k/4", "k", "oh ow/4 k", "oh ow/4 k fh", "oh ow/4 k fh fw/4"),
     *("fh ow/4 k/4", "oh k<4", "oh ow k<4", "fh fw k<4"),
 )
-_TURNED = {"oh": "ow", "ow": "oh", "fh": "fw", "fw": "fh"}
-COLUMNS = tuple(" ".join(_TURNED.get(factor[:2], factor[:2]) + factor[2:] for factor in term.split()) for term in ROWS)
+DIVIDED = ("oh", "ow", "k")
+_EXCHANGED = {"oh": "ow", "ow": "oh", "fh": "fw", "fw": "fh"}
+COLUMNS = tuple(" ".join(_EXCHANGED.get(factor[:2], factor[:2]) + factor[2:] for factor in term.split()) for term in ROWS)
 
 
 def in_rows(sizes: Mapping[str, int]) -> bool:
