@@ -19,6 +19,7 @@ from deeploy.operators.elementwise import wide
 BATCH_AXES = 4  # of the portable kernel
 ROUNDED = "products of floats that are rounded before they are added"  # what a kernel may need
 RUN = 16  # float products that are added up before they enter the accumulator
+FUSED_RUN = 64  # the same of products that are not rounded, whose kernels pay for every run
 
 
 def nest(stored: Literal["rows", "columns"] | None = None) -> Callable[[Node], Nest]:
@@ -102,7 +103,7 @@ def _magnitude(array: Array) -> int:
 
 def reference(node: Node, a: Array, b: Array) -> Array:
     """acc = sum over k of (a - a_zero_point) * (b - b_zero_point); floats are summed in float32, in runs of 16; multiply_add: each
-    product of floats is added without having been rounded.
+    product of floats is added without having been rounded, in runs of 64.
 
     a[...,M,K] (trans_a: [...,K,M]), b[...,K,N] (trans_b: [...,N,K]), batch axes broadcast; trans_a, trans_b (bool), a_zero_point,
     b_zero_point.
@@ -113,9 +114,10 @@ def reference(node: Node, a: Array, b: Array) -> Array:
         return exact_product(wide(left) - node.attrs["a_zero_point"], wide(right) - node.attrs["b_zero_point"])
     batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
     acc = np.zeros((*batch, left.shape[-2], right.shape[-1]), np.float32)
-    for begin in range(0, left.shape[-1], RUN):
+    run = FUSED_RUN if fuses(node) else RUN
+    for begin in range(0, left.shape[-1], run):
         part = np.zeros_like(acc)
-        for k in range(begin, min(begin + RUN, left.shape[-1])):
+        for k in range(begin, min(begin + run, left.shape[-1])):
             x, w = left[..., :, k, None], right[..., k, None, :]
             part = multiply_add(x, w, part) if fuses(node) else part + x * w
         acc += part

@@ -1,15 +1,14 @@
 /* y[m, n] = epilogue(sum over k of a[m, k] * b[k, n]), of floats that have any strides; products are not rounded before
  * they are added.
  *
- * Blocks of four rows and four columns, whose sums are registers (pulp_floats.h); products are added up in runs, as the
- * portable kernel does, after each of which 16 sums are added to those in memory. Two cores share a unit that
- * multiplies, which bounds it.
+ * Blocks of four rows and four columns, whose sums are registers (pulp_floats.h); products are added up in runs, after
+ * each of which 16 sums are added to those in memory. Two cores share a unit that multiplies, which bounds it.
  */
 #include "../portable/matmul.h"
 
 #include "pulp_floats.h"
 
-enum { RUN = 16 /* products that are added up before they enter a sum */ };
+enum { RUN = 64 /* products that are added up before they enter a sum */ };
 
 /* A product of matrices. Channels, which have biases, are columns, or rows where both operands are exchanged. */
 struct float_product {

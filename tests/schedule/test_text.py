@@ -50,7 +50,7 @@ def _requantised(folder: Path, options: Options, weights: dict[str, np.ndarray],
 SHAPES: dict[str, tuple[Callable[[Path, Options], deeploy.Compiled], Options, str]] = {
     "single": (nets.convolutions, Options(memory={"l1": 2500}, buffering="single"), "a_node"),
     "double": (nets.convolutions, Options(memory={"l1": 2500}, buffering="double"), "a_node"),
-    "early": (nets.convolutions, Options(memory={"l1": 2500}, buffering="single"), "c_node"),
+    "early": (nets.convolutions, Options(memory={"l1": 5000}, buffering="single"), "a_node"),
     "staged": (nets.convolutions, Options(memory={"l1": 2500, "l2": 14_000}, buffering="double", default_memory="L3"), "y_node"),
     "prefetched": (nets.convolutions, Options(memory={"l1": 2500, "l2": 9000}, buffering="double", default_memory="L3"), "c_node"),
     "accelerator": (pointwise, Options(memory={"l1": 3000}, buffering="double", engines=("cluster", "npu")), "conv"),

@@ -118,7 +118,15 @@ def test_matmul_of_two_variables(shape: tuple[Any, ...], is_transposed: bool, a:
     harness.check(kernel(name), given, a, attrs | form, strided=rows == 5)
 
 
-FLOATS = [*VARIABLE, ((), (), 9, 33, 10), ((), (2,), 6, 1, 4), ((), (), 1, 40, 3), ((), (), 2, 17, 1), ((2,), (), 3, 16, 2)]
+FLOATS = [
+    *VARIABLE,
+    ((), (), 5, 150, 9),
+    ((), (), 9, 33, 10),
+    ((), (2,), 6, 1, 4),
+    ((), (), 1, 40, 3),
+    ((), (), 2, 17, 1),
+    ((2,), (), 3, 16, 2),
+]
 
 
 @pytest.mark.share(0.5)
