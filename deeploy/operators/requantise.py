@@ -80,23 +80,6 @@ def fused_stage(node: Node) -> tuple[Staircase, Array] | None:
 
 
 @lru_cache(maxsize=512)
-def upper_words(node: Node) -> tuple[Array, Array] | None:
-    """Factor, int32, and summand, int64, of every channel for the upper half of ``sum * factor + summand``; None where that is not exact.
-
-    A bias is part of the summand. ``shift`` is 32 or more, and what remains of it is applied to the upper half.
-    """
-    form = fused_stage(node)
-    if form is None or node.attrs["shift"] < HALF:
-        return None
-    stairs, factor = form
-    least, most = stairs.adds(factor, node.attrs["shift"])
-    if (least > most).any() or np.abs(np.clip(0, least, most)).max() >= 1 << 62:
-        return None
-    channels = node.outputs[0].shape[-1]
-    return np.broadcast_to(factor, channels).astype(np.int32), np.broadcast_to(np.clip(0, least, most), channels).astype(np.int64)
-
-
-@lru_cache(maxsize=512)
 def narrow_words(node: Node) -> tuple[Array, Array] | None:
     """Constants of every channel for ``(upper half of (sum + bias) * factor) + summand``, in words; None where that is not exact.
 

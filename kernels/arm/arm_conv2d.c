@@ -1,4 +1,8 @@
-/* A convolution as products of windows, four positions at a time with one filter. */
+/* y[n, oh, ow, k] = the sum of x[n, oh stride_h + fh dilation_h - top, ow stride_w + fw dilation_w - left, c] w[k, fh,
+ * fw, c], finished; zero_point outside x.
+ *
+ * Four windows are copied in 16 bits, and multiplied by two filters at a time (arm_dot.h). Positions that are left are
+ * multiplied one by one. */
 #include "arm_epilogue.h"
 
 #include "arm_conv2d.h"
@@ -18,13 +22,11 @@ static inline X_T *outside(X_T *to, int value, int count) {
     return to;
 }
 
-/* What the window at (ih, iw) of one group sees: where it lies in the image, or its copy, filled up to `depth`. */
-OUT_OF_LINE const X_T *window(const struct arm_conv2d *k, const X_T *image, int ih, int iw, int depth, X_T *room) {
+/* A copy of what the window at (ih, iw) of one group sees, filled up to `depth`. */
+OUT_OF_LINE void copy_window(const struct arm_conv2d *k, const X_T *image, int ih, int iw, int depth, X_T *room) {
     const int is_run = k->dilation_w * k->x_column == k->channels || k->kernel_w == 1;
     const int inside = is_run && iw >= 0 && iw + (k->kernel_w - 1) * k->dilation_w < k->width;
     const int run = k->kernel_w * k->channels;
-    if (inside && k->kernel_h == 1 && run == depth && ih >= 0 && ih < k->height)
-        return image + ih * k->x_row + iw * k->x_column;
     X_T *to = room;
     for (int fh = 0; fh < k->kernel_h; fh++) {
         const int row = ih + fh * k->dilation_h;
@@ -43,61 +45,65 @@ OUT_OF_LINE const X_T *window(const struct arm_conv2d *k, const X_T *image, int 
         }
     }
     outside(to, 0, (int)(room + depth - to));
-    return room;
 }
 
-/* All filters of one group, the first of which is `channel`, at the positions of `y`. */
-OUT_OF_LINE void filters(const struct arm_conv2d *k, const uint32_t *pairs, int depth, int channel,
-                         Y_T *const y[VECTORS]) {
-    const W_T *w = (const W_T *)k->w + channel * depth;
-    Y_T *const y0 = y[0], *const y1 = y[1], *const y2 = y[2], *const y3 = y[3];
-    for (const int end = channel + k->filters; channel < end; channel++, w += depth) {
-        const struct arm_channel c = arm_channel(&k->epilogue, channel);
-        int32_t sums[VECTORS];
-        dots_of_vectors(pairs, w, depth, sums);
-        y0[channel] = arm_finish(sums[0], c, &k->epilogue);
-        y1[channel] = arm_finish(sums[1], c, &k->epilogue);
-        y2[channel] = arm_finish(sums[2], c, &k->epilogue);
-        y3[channel] = arm_finish(sums[3], c, &k->epilogue);
+/* The pairs of what the window at (ih, iw) of one group sees, whose channels are whole words. */
+OUT_OF_LINE void widen_window(const struct arm_conv2d *k, const X_T *image, int ih, int iw, uint32_t *pairs) {
+    const int is_run = k->dilation_w * k->x_column == k->channels || k->kernel_w == 1;
+    const int inside = is_run && iw >= 0 && iw + (k->kernel_w - 1) * k->dilation_w < k->width;
+    const int taps = inside ? 1 : k->kernel_w, run = inside ? k->kernel_w * k->channels : k->channels;
+    for (int fh = 0, row = ih; fh < k->kernel_h; fh++, row += k->dilation_h) {
+        const int is_row = row >= 0 && row < k->height;
+        const X_T *x = image + row * k->x_row + iw * k->x_column;
+        for (int fw = 0, column = iw; fw < taps; fw++, column += k->dilation_w) {
+            if (is_row && column >= 0 && column < k->width)
+                pairs = widen(x, run, pairs);
+            else
+                pairs = fill_pairs(k->zero_point, run, pairs);
+            x += k->dilation_w * k->x_column;
+        }
     }
 }
 
-/* `count` positions from number `first` of an image on. */
-static void positions(const struct arm_conv2d *k, const X_T *image, Y_T *out, int first, int count) {
-    const int depth = (k->kernel_h * k->kernel_w * k->channels + 3) & ~3;
-    uint32_t near[256], *const pairs = 9 * depth > (int)sizeof near ? k->windows : near;
+/* `count` positions of an image from number `first` of row `row` on, four or fewer, whose outputs lie y_column apart.
+ */
+static void positions(const struct arm_conv2d *k, const X_T *image, Y_T *y, int row, int first, int count) {
+    const int depth = (k->kernel_h * k->kernel_w * k->channels + 3) & ~3, is_whole = !(k->channels & 3);
+    uint32_t near[256], *const pairs = (9 - is_whole) * depth > (int)sizeof near ? k->windows : near;
     X_T *const room = (X_T *)(pairs + 2 * depth);
-    for (int group = 0; group < k->groups; group++) {
-        Y_T *y[VECTORS];
-        const X_T *x = 0;
-        int row = first / k->out_width, column = first % k->out_width;
-        for (int i = 0; i < count; i++) {
-            y[i] = out + row * k->y_row + column * k->y_column;
-            x = window(k, image + group * k->channels, row * k->stride_h - k->top, column * k->stride_w - k->left,
-                       depth, room);
-            if (count > 1) widen(x, depth, pairs + i);
-            if (++column == k->out_width) column = 0, row++;
+    const int width = k->out_width * k->stride_w - k->left;
+    for (int group = 0; group < k->groups; group++, image += k->channels) {
+        int ih = row * k->stride_h - k->top, iw = first * k->stride_w - k->left;
+        for (int i = 0; i < count; i++, iw += k->stride_w) {
+            while (iw >= width) iw -= width + k->left, ih += k->stride_h;
+            if (is_whole) {
+                widen_window(k, image, ih, iw, pairs + i);
+            } else {
+                copy_window(k, image, ih, iw, depth, room);
+                widen(room, depth, pairs + i);
+            }
         }
         const int channel = group * k->filters;
-        if (count == 1) {
-            multiply_rows(x, (const W_T *)k->w + channel * depth, depth, depth, k->filters, y[0] + channel,
-                          &k->epilogue, channel);
-            continue;
-        }
-        for (int i = count; i < VECTORS; i++) { /* the last one again */
-            y[i] = y[count - 1];
-            widen(x, depth, pairs + i);
-        }
-        filters(k, pairs, depth, channel, y);
+        const W_T *const w = (const W_T *)k->w + channel * depth;
+        if (count == VECTORS)
+            multiply_vectors(pairs, w, depth, k->filters, y + channel, k->y_column, &k->epilogue, channel);
+        for (int i = 0; i < count && count < VECTORS; i++)
+            multiply_vector(pairs + i, w, depth, k->filters, y + i * k->y_column + channel, &k->epilogue, channel);
     }
 }
 
 void KERNEL(const struct arm_conv2d *k) {
-    const int all = k->out_height * k->out_width;
+    const int is_dense = k->y_row == k->out_width * k->y_column; /* then four positions may be of several rows */
+    const int rows = is_dense ? 1 : k->out_height, columns = is_dense ? k->out_height * k->out_width : k->out_width;
     for (int n = 0; n < k->batch; n++) {
-        for (int first = 0; first < all; first += VECTORS) {
-            const int count = all - first < VECTORS ? all - first : VECTORS;
-            positions(k, (const X_T *)k->x + n * k->x_batch, (Y_T *)k->y + n * k->y_batch, first, count);
+        const X_T *const image = (const X_T *)k->x + n * k->x_batch;
+        for (int row = 0; row < rows; row++) {
+            Y_T *y = (Y_T *)k->y + n * k->y_batch + row * k->y_row;
+            int oh = row, ow = 0;
+            for (int left = columns; left > 0; left -= VECTORS, y += VECTORS * k->y_column) {
+                positions(k, image, y, oh, ow, left < VECTORS ? left : VECTORS);
+                for (ow += VECTORS; ow >= k->out_width; oh++) ow -= k->out_width;
+            }
         }
     }
 }

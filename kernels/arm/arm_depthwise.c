@@ -1,21 +1,24 @@
 /* y[n, oh, ow, c] = the sum of x[n, oh stride_h + fh dilation_h - top, ow stride_w + fw dilation_w - left, c] w[fh, fw,
  * c], finished; zero_point outside x.
  *
- * Channels lie side by side in x and in w. Of four channels, a word each, the filter and the rows under it are copied,
- * with what is outside x; every row once. A product of four is two loads, four SXTB16 or UXTB16, two SMLABB and two
- * SMLATT: 12 cycles of a Cortex-M4. FILTER_WIDTH is the number of columns of the filter, over which the loop is
- * unrolled. */
+ * Channels lie side by side in x and in w. Of four channels, a word each, the rows under it are copied, with what is
+ * outside x; every row once; the filter is widened. Of two outputs, a product of four channels each is four loads, four
+ * SXTB16 or UXTB16, four SMLABB and four SMLATT: 18 cycles of a Cortex-M4. FILTER_WIDTH is the number of columns of the
+ * filter, over which the loop is unrolled; STRIDE and DILATION are those of columns. */
 #include "arm_epilogue.h"
 
 #include "arm_depthwise.h"
 
 enum { LANES = 4 };
 
-/* `words`: those of the filter, then the places of its rows among `rows`, then the rows. */
+enum {
+    ROW_WORDS = 1 + 2 * FILTER_WIDTH,
+    IS_SHARED = STRIDE == DILATION
+}; /* IS_SHARED: neighbours see the same pixels */
+
+/* `words`: for every row of the filter, where the row of pixels lies and the widened taps; then the rows of pixels. */
 struct copies {
-    uint32_t *filter;
-    int32_t *places;
-    uint32_t *rows;
+    uint32_t *filter, *rows;
     int height, pitch; /* rows that are kept, and words of each */
 };
 
@@ -52,29 +55,54 @@ OUT_OF_LINE void copy_row(const struct arm_depthwise *k, const struct copies *s,
     fill(to, outside, s->pitch - end);
 }
 
-/* A row of outputs of `lanes` channels. */
-OUT_OF_LINE void row_of_outputs(const struct arm_depthwise *k, const struct copies *s, Y_T *y, int lanes,
-                                const struct arm_channel c[LANES], const struct epilogue *e) {
-    const int kernel_h = k->kernel_h, step = k->dilation_w, stride = k->stride_w, y_column = k->y_column;
-    const uint32_t *at = s->rows;
-    for (int left = k->out_width; left > 0; left--, at += stride, y += y_column) {
-        struct arm_four_sums sums = {0, 0, 0, 0};
-        const uint32_t *w = s->filter;
-        const int32_t *const places = s->places;
-        for (int fh = 0; fh < kernel_h; fh++) {
-            const uint32_t *x = at + places[fh];
+/* Two neighbouring outputs of four channels, or the first of them. */
+static inline __attribute__((always_inline)) void outputs(const uint32_t *w, const uint32_t *end, const uint32_t *at,
+                                                          Y_T *y, Y_T *next, const struct arm_channel c[LANES],
+                                                          const struct epilogue *e, int count) {
+    struct arm_four_sums a = {arm_first(c[0]), arm_first(c[1]), arm_first(c[2]), arm_first(c[3])}, b = a;
+    do {
+        const uint32_t *const x = at + w[0];
+        w = arm_hidden(w);
+        struct arm_filters f;
 #pragma GCC unroll 8
-            for (int fw = 0; fw < FILTER_WIDTH; fw++) ARM_PRODUCT_OF_FOUR(X_T, W_T)(&sums, &x, step, &w);
+        for (int fw = 0; fw < FILTER_WIDTH; fw++) {
+            if (IS_SHARED && count > 1 && fw > 0) {
+                f = ARM_SHARED_TAP_OF(X_T)(&b, &a, x + DILATION * fw, f, w + 1 + 2 * fw);
+            } else {
+                f = ARM_TAP_OF(X_T)(&a, x + DILATION * fw, w + 1 + 2 * fw);
+            }
+            if (count > 1 && (!IS_SHARED || fw == FILTER_WIDTH - 1))
+                ARM_SAME_TAP_OF(X_T)(&b, x + DILATION * fw + STRIDE, f);
         }
-        y[0] = arm_finish(sums.s0, c[0], e);
-        if (lanes == LANES) {
-            y[1] = arm_finish(sums.s1, c[1], e);
-            y[2] = arm_finish(sums.s2, c[2], e);
-            y[3] = arm_finish(sums.s3, c[3], e);
-        } else {
-            if (lanes > 1) y[1] = arm_finish(sums.s1, c[1], e);
-            if (lanes > 2) y[2] = arm_finish(sums.s2, c[2], e);
-        }
+        w += ROW_WORDS;
+    } while (w != end);
+    /* all before the first store, which might change the constants */
+    const Y_T a0 = arm_finish(a.s0, c[0], e), b0 = arm_finish(b.s0, c[0], e);
+    const Y_T a1 = arm_finish(a.s1, c[1], e), b1 = arm_finish(b.s1, c[1], e);
+    const Y_T a2 = arm_finish(a.s2, c[2], e), b2 = arm_finish(b.s2, c[2], e);
+    const Y_T a3 = arm_finish(a.s3, c[3], e), b3 = arm_finish(b.s3, c[3], e);
+    y[0] = a0, y[1] = a1, y[2] = a2, y[3] = a3;
+    if (count > 1) next[0] = b0, next[1] = b1, next[2] = b2, next[3] = b3;
+}
+
+/* A row of outputs of four channels. */
+OUT_OF_LINE void row_of_outputs(const struct arm_depthwise *k, const struct copies *s, Y_T *y,
+                                const struct arm_channel c[LANES], const struct epilogue *e) {
+    const uint32_t *at = s->rows, *const w = s->filter, *const end = w + k->kernel_h * ROW_WORDS;
+    const int y_column = k->y_column;
+    int left = k->out_width;
+    for (; left > 1; left -= 2, at += 2 * STRIDE, y += 2 * y_column) outputs(w, end, at, y, y + y_column, c, e, 2);
+    if (left) outputs(w, end, at, y, y, c, e, 1);
+}
+
+/* A row of outputs of fewer channels. */
+OUT_OF_LINE void row_of_lanes(const struct arm_depthwise *k, const struct copies *s, Y_T *y, int lanes,
+                              const struct arm_channel c[LANES], const struct epilogue *e) {
+    const uint32_t *at = s->rows, *const w = s->filter, *const end = w + k->kernel_h * ROW_WORDS;
+    for (int left = k->out_width; left > 0; left--, at += STRIDE, y += k->y_column) {
+        Y_T four[LANES];
+        outputs(w, end, at, four, four, c, e, 1);
+        for (int lane = 0; lane < lanes; lane++) y[lane] = four[lane];
     }
 }
 
@@ -85,7 +113,11 @@ static void channels(const struct arm_depthwise *k, const struct copies *s, cons
     struct arm_channel c[LANES];
     for (int lane = 0; lane < LANES; lane++) c[lane] = arm_channel(&e, channel + (lane < lanes ? lane : 0));
     const W_T *const w = (const W_T *)k->w + channel;
-    for (int i = 0; i < k->kernel_h * k->kernel_w; i++) s->filter[i] = word_of(w + i * k->channels, lanes);
+    for (int i = 0; i < k->kernel_h * k->kernel_w; i++) {
+        const uint32_t word = word_of(w + i * k->channels, lanes);
+        uint32_t *const to = s->filter + 1 + i / FILTER_WIDTH + 2 * i;
+        to[0] = ARM_EVEN(W_T, word), to[1] = ARM_ODD(W_T, word);
+    }
     int next = -k->top, place = 0; /* the first row that is not copied, and where it will lie */
     for (int oh = 0, ih = -k->top; oh < k->out_height; oh++, ih += k->stride_h, y += k->y_row) {
         for (; next < ih + s->height; next++) {
@@ -93,20 +125,21 @@ static void channels(const struct arm_depthwise *k, const struct copies *s, cons
             if (++place == s->height) place = 0;
         }
         for (int fh = 0, row = place; fh < k->kernel_h; fh++) { /* the oldest row lies where the next one will */
-            s->places[fh] = row * s->pitch;
+            s->filter[fh * ROW_WORDS] = (uint32_t)(row * s->pitch);
             row += k->dilation_h;
             if (row >= s->height) row -= s->height;
         }
-        row_of_outputs(k, s, y, lanes, c, &e);
+        if (lanes == LANES)
+            row_of_outputs(k, s, y, c, &e);
+        else
+            row_of_lanes(k, s, y, lanes, c, &e);
     }
 }
 
 void KERNEL(const struct arm_depthwise *k) {
-    const int taps = k->kernel_h * k->kernel_w;
-    const int width = (k->out_width - 1) * k->stride_w + (k->kernel_w - 1) * k->dilation_w + 1;
+    const int width = (k->out_width - 1) * STRIDE + (FILTER_WIDTH - 1) * DILATION + 1;
     uint32_t *const words = k->words;
-    const struct copies s = {words, (int32_t *)(words + taps), words + taps + k->kernel_h,
-                             (k->kernel_h - 1) * k->dilation_h + 1, width};
+    const struct copies s = {words, words + k->kernel_h * ROW_WORDS, (k->kernel_h - 1) * k->dilation_h + 1, width};
     for (int n = 0; n < k->batch; n++) {
         const X_T *const image = (const X_T *)k->x + n * k->x_batch;
         Y_T *const y = (Y_T *)k->y + n * k->y_batch;

@@ -1,8 +1,9 @@
 /* y[m, n] = the sum of a[m, k] b[n, k], finished: dense rows by dense columns. Zero points are constants of the
  * epilogue.
  *
- * Four rows are widened and multiplied by one column after the other (dots_of_vectors); other rows
- * are multiplied by four columns at a time (dots_of_rows). */
+ * With WIDENED_ROWS, a depth that is a multiple of four, four rows are widened and multiplied by two columns at a time,
+ * which lie in twos (arm_dot.h). Else a row is multiplied by four columns at a time, of which four elements each lie
+ * side by side: sixteen products in 24 cycles of a Cortex-M4. */
 #include "arm_epilogue.h"
 
 #include "../portable/matmul_dot.h"
@@ -11,28 +12,43 @@
 #define MATRIX_T B_T
 #include "arm_dot.h"
 
-/* Four rows at a time, of at most WIDENED_ROWS elements, a constant; none where it is 0. Returns how many rows are
- * done. */
-static inline int widened_rows(const struct matmul_dot *k, const A_T *a, const B_T *b, Y_T *y) {
-    if (!WIDENED_ROWS) return 0;
+/* Rows of at most WIDENED_ROWS elements, a constant; none where it is 0. */
+static inline void multiply_widened(const struct matmul_dot *k, const A_T *a, const B_T *b, Y_T *y) {
     uint32_t pairs[2 * WIDENED_ROWS + 1];
-    const int whole = k->depth & ~3;
-    const struct epilogue *const e = &k->epilogue;
-    int m = 0;
-    for (; m + VECTORS <= k->rows; m += VECTORS, a += VECTORS * k->a_row, y += VECTORS * k->y_row) {
-        for (int i = 0; i < VECTORS; i++) widen(a + i * k->a_row, whole, pairs + i);
-        const B_T *column = b;
-        for (int n = 0; n < k->columns; n++, column += k->b_column) {
-            const struct arm_channel c = arm_channel(e, n);
-            int32_t sums[VECTORS];
-            dots_of_vectors(pairs, column, whole, sums);
-            for (int i = 0; i < VECTORS; i++) {
-                for (int at = whole; at < k->depth; at++) sums[i] += a[i * k->a_row + at] * column[at];
-                y[i * k->y_row + n] = arm_finish(sums[i], c, e);
-            }
-        }
+    for (int left = k->rows; left > 0; left -= VECTORS, a += VECTORS * k->a_row, y += VECTORS * k->y_row) {
+        const int count = left < VECTORS ? left : VECTORS;
+        for (int i = 0; i < count; i++) widen(a + i * k->a_row, k->depth, pairs + i);
+        if (count == VECTORS) multiply_vectors(pairs, b, k->depth, k->columns, y, k->y_row, &k->epilogue, 0);
+        for (int i = 0; i < count && count < VECTORS; i++)
+            multiply_vector(pairs + i, b, k->depth, k->columns, y + i * k->y_row, &k->epilogue, 0);
     }
-    return m;
+}
+
+/* A row with all columns. */
+OUT_OF_LINE void multiply_row(const struct matmul_dot *k, const A_T *a, const B_T *b, Y_T *y) {
+    const struct epilogue copy = k->epilogue, *const e = &copy; /* which no output overwrites */
+    const int depth = k->depth, columns = k->columns & ~3;
+    const A_T *const end = a + depth;
+    for (int n = 0; n < columns; n += 4, y += 4) {
+        struct arm_four_sums s = {arm_first(arm_channel(e, n)), arm_first(arm_channel(e, n + 1)),
+                                  arm_first(arm_channel(e, n + 2)), arm_first(arm_channel(e, n + 3))};
+        const A_T *x = a;
+        for (; end - x >= 16; x += 16, b += 64) {
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; i++) ARM_FOUR_COLUMNS(A_T, B_T)(&s, x + 4 * i, b + 16 * i);
+        }
+        for (; end - x >= 4; x += 4, b += 16) ARM_FOUR_COLUMNS(A_T, B_T)(&s, x, b);
+        for (; x != end; x++, b += 4) s.s0 += *x * b[0], s.s1 += *x * b[1], s.s2 += *x * b[2], s.s3 += *x * b[3];
+        const Y_T y0 = arm_finish(s.s0, arm_channel(e, n), e), y1 = arm_finish(s.s1, arm_channel(e, n + 1), e);
+        const Y_T y2 = arm_finish(s.s2, arm_channel(e, n + 2), e), y3 = arm_finish(s.s3, arm_channel(e, n + 3), e);
+        y[0] = y0, y[1] = y1, y[2] = y2, y[3] = y3;
+    }
+    for (int n = columns; n < k->columns; n++) { /* those that lie alone */
+        const struct arm_channel c = arm_channel(e, n);
+        int32_t sum = arm_first(c);
+        for (int i = 0; i < depth; i++) sum += a[i] * *b++;
+        *y++ = arm_finish(sum, c, e);
+    }
 }
 
 void KERNEL(const struct matmul_dot *k) {
@@ -48,7 +64,9 @@ void KERNEL(const struct matmul_dot *k) {
             b += at[axis] * k->b_batch[axis];
             y += at[axis] * k->y_batch[axis];
         }
-        for (int m = widened_rows(k, a, b, y); m < k->rows; m++)
-            multiply_rows(a + m * k->a_row, b, k->b_column, k->depth, k->columns, y + m * k->y_row, &k->epilogue, 0);
+        if (WIDENED_ROWS)
+            multiply_widened(k, a, b, y);
+        else
+            for (int m = 0; m < k->rows; m++) multiply_row(k, a + m * k->a_row, b, y + m * k->y_row);
     }
 }

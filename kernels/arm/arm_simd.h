@@ -11,13 +11,22 @@ struct arm_four_sums {
     int32_t s0, s1, s2, s3;
 };
 
+/* A pair of each of two filters. */
+struct arm_filters {
+    uint32_t first, second;
+};
+
+struct arm_bytes {
+    uint32_t word;
+} __attribute__((packed, may_alias));
+
 static inline uint32_t arm_word(const void *bytes) {
     uint32_t word;
     memcpy(&word, bytes, sizeof word); /* LDR, which needs no alignment */
     return word;
 }
 
-#if defined(__ARM_FEATURE_SIMD32)
+#if defined(__ARM_FEATURE_SIMD32) && defined(__OPTIMIZE__) /* without it, registers are too few */
 #include <arm_acle.h>
 
 static inline int32_t arm_multiply_add(int32_t acc, uint32_t a, uint32_t b) {
@@ -70,51 +79,98 @@ static inline uint32_t arm_widen_odd_u8(uint32_t word) {
     return result;
 }
 
-/* The upper word of acc * factor + summand. */
-static inline int32_t arm_upper(int32_t acc, int32_t factor, int64_t summand) {
-    __asm__("smlal %Q0, %R0, %1, %2" : "+r"(summand) : "r"(acc), "r"(factor));
-    return (int32_t)(summand >> 32);
+/* The upper word of acc * factor, and summand. */
+static inline int32_t arm_upper(int32_t acc, int32_t factor, int32_t summand) {
+    int32_t result;
+    __asm__("smmla %0, %1, %2, %3" : "=r"(result) : "r"(acc), "r"(factor), "r"(summand));
+    return result;
 }
 
 #define arm_clip_s8(value) (int32_t)__builtin_arm_ssat(value, 8)
 #define arm_clip_u8(value) (int32_t)__usat(value, 8)
 
-struct arm_bytes {
-    uint32_t word;
-} __attribute__((packed, may_alias));
-
-/* sum + four elements, as pairs, times four bytes: in one piece, which needs two registers whatever stands around it.
- */
-#define ARM_FOUR_PRODUCTS(name, widen)                                                        \
-    static inline int32_t name(int32_t sum, uint32_t even, uint32_t odd, const void *bytes) { \
-        uint32_t word, pair;                                                                  \
-        __asm__("ldr %1, %5\n\t" widen " %2, %1\n\tsmlad %0, %3, %2, %0\n\t" widen            \
-                " %2, %1, ror #8\n\tsmlad %0, %4, %2, %0"                                     \
-                : "+r"(sum), "=&r"(word), "=&r"(pair)                                         \
-                : "r"(even), "r"(odd), "m"(*(const struct arm_bytes *)bytes));                \
-        return sum;                                                                           \
+/* Four sums + four bytes times those of four columns, which lie one behind the other. */
+#define ARM_FOUR_OF_COLUMN(sum, bytes, widen)                                                                    \
+    widen " %10, " bytes "\n\tsmlad " sum ", %4, %10, " sum "\n\t" widen " %10, " bytes ", ror #8\n\tsmlad " sum \
+          ", %5, %10, " sum "\n\t"
+#define ARM_FOUR_OF_ROW(name, widen_x, widen_w)                                                                      \
+    static inline __attribute__((always_inline)) void name(struct arm_four_sums *s, const void *x, const void *w) {  \
+        const struct arm_bytes *const bytes = w;                                                                     \
+        uint32_t even, odd, w0, w1, w2, w3, pair;                                                                    \
+        __asm__("ldr %5, %11\n\tldr %6, %12\n\tldr %7, %13\n\tldr %8, %14\n\tldr %9, %15\n\t" widen_x                \
+                " %4, %5\n\t" widen_x " %5, %5, ror #8\n\t" ARM_FOUR_OF_COLUMN("%0", "%6", widen_w)                  \
+                    ARM_FOUR_OF_COLUMN("%1", "%7", widen_w) ARM_FOUR_OF_COLUMN("%2", "%8", widen_w)                  \
+                        ARM_FOUR_OF_COLUMN("%3", "%9", widen_w)                                                      \
+                : "+r"(s->s0), "+r"(s->s1), "+r"(s->s2), "+r"(s->s3), "=&r"(even), "=&r"(odd), "=&r"(w0), "=&r"(w1), \
+                  "=&r"(w2), "=&r"(w3), "=&r"(pair)                                                                  \
+                : "m"(*(const struct arm_bytes *)x), "m"(bytes[0]), "m"(bytes[1]), "m"(bytes[2]), "m"(bytes[3]));    \
     }
-ARM_FOUR_PRODUCTS(arm_four_products_s8, "sxtb16")
-ARM_FOUR_PRODUCTS(arm_four_products_u8, "uxtb16")
+ARM_FOUR_OF_ROW(arm_four_columns_s8_s8, "sxtb16", "sxtb16")
+ARM_FOUR_OF_ROW(arm_four_columns_s8_u8, "sxtb16", "uxtb16")
+ARM_FOUR_OF_ROW(arm_four_columns_u8_s8, "uxtb16", "sxtb16")
+ARM_FOUR_OF_ROW(arm_four_columns_u8_u8, "uxtb16", "uxtb16")
 
-/* Four sums + the four bytes of a word times those of another, each with each, and the addresses of the next words: in
- * one piece, too. */
-#define ARM_PRODUCT_OF_FOUR_BYTES(name, widen_a, widen_b)                                                        \
-    static inline void name(struct arm_four_sums *s, const uint32_t **a, int a_words, const uint32_t **b) {      \
-        uint32_t a_odd, b_odd, a_even, b_even;                                                                   \
-        __asm__("ldr %4, [%8]\n\tldr %5, [%9], #4\n\tadd %8, %10\n\t" widen_a " %6, %4\n\t" widen_a              \
-                " %4, %4, ror #8\n\t" widen_b " %7, %5\n\t" widen_b                                              \
-                " %5, %5, ror #8\n\tsmlabb %0, %6, %7, %0\n\tsmlabb %1, %4, %5, %1\n\t"                          \
-                "smlatt %2, %6, %7, %2\n\tsmlatt %3, %4, %5, %3"                                                 \
-                : "+r"(s->s0), "+r"(s->s1), "+r"(s->s2), "+r"(s->s3), "=&r"(a_odd), "=&r"(b_odd), "=&r"(a_even), \
-                  "=&r"(b_even), "+r"(*a), "+r"(*b)                                                              \
-                : "r"(4 * a_words)                                                                               \
-                : "memory");                                                                                     \
+/* Four sums + the four bytes of a word times those of a filter, widened: the even ones, then the odd ones. */
+#define ARM_TAP(name, widen)                                                                                         \
+    static inline __attribute__((always_inline)) struct arm_filters name(struct arm_four_sums *s, const uint32_t *x, \
+                                                                         const uint32_t *w) {                        \
+        uint32_t even, odd;                                                                                          \
+        struct arm_filters f;                                                                                        \
+        __asm__("ldr %7, %8\n\tldr %4, %9\n\tldr %5, %10\n\t" widen " %6, %7\n\t" widen                              \
+                " %7, %7, ror #8\n\tsmlabb %0, %6, %4, %0\n\tsmlabb %1, %7, %5, %1\n\t"                              \
+                "smlatt %2, %6, %4, %2\n\tsmlatt %3, %7, %5, %3"                                                     \
+                : "+r"(s->s0), "+r"(s->s1), "+r"(s->s2), "+r"(s->s3), "=&r"(f.first), "=&r"(f.second), "=&r"(even),  \
+                  "=&r"(odd)                                                                                         \
+                : "m"(*x), "m"(w[0]), "m"(w[1]));                                                                    \
+        return f;                                                                                                    \
     }
-ARM_PRODUCT_OF_FOUR_BYTES(arm_product_of_four_s8_s8, "sxtb16", "sxtb16")
-ARM_PRODUCT_OF_FOUR_BYTES(arm_product_of_four_s8_u8, "sxtb16", "uxtb16")
-ARM_PRODUCT_OF_FOUR_BYTES(arm_product_of_four_u8_s8, "uxtb16", "sxtb16")
-ARM_PRODUCT_OF_FOUR_BYTES(arm_product_of_four_u8_u8, "uxtb16", "uxtb16")
+ARM_TAP(arm_tap_s8, "sxtb16")
+ARM_TAP(arm_tap_u8, "uxtb16")
+
+/* The same of another word. */
+#define ARM_SAME_TAP(name, widen)                                                                      \
+    static inline __attribute__((always_inline)) void name(struct arm_four_sums *s, const uint32_t *x, \
+                                                           struct arm_filters f) {                     \
+        uint32_t even, odd;                                                                            \
+        __asm__("ldr %5, %8\n\t" widen " %4, %5\n\t" widen                                             \
+                " %5, %5, ror #8\n\tsmlabb %0, %4, %6, %0\n\tsmlabb %1, %5, %7, %1\n\t"                \
+                "smlatt %2, %4, %6, %2\n\tsmlatt %3, %5, %7, %3"                                       \
+                : "+r"(s->s0), "+r"(s->s1), "+r"(s->s2), "+r"(s->s3), "=&r"(even), "=&r"(odd)          \
+                : "r"(f.first), "r"(f.second), "m"(*x));                                               \
+    }
+ARM_SAME_TAP(arm_same_tap_s8, "sxtb16")
+ARM_SAME_TAP(arm_same_tap_u8, "uxtb16")
+
+/* Four sums + a word times the filter in f, then four others + the same word times the next tap. */
+#define ARM_SHARED_TAP(name, widen)                                                                                  \
+    static inline __attribute__((always_inline)) struct arm_filters name(struct arm_four_sums *b,                    \
+                                                                         struct arm_four_sums *a, const uint32_t *x, \
+                                                                         struct arm_filters f, const uint32_t *w) {  \
+        uint32_t even, odd;                                                                                          \
+        __asm__("ldr %7, %8\n\t" widen " %6, %7\n\t" widen                                                           \
+                " %7, %7, ror #8\n\tsmlabb %0, %6, %4, %0\n\tsmlabb %1, %7, %5, %1\n\t"                              \
+                "smlatt %2, %6, %4, %2\n\tsmlatt %3, %7, %5, %3\n\tldr %4, %9\n\tldr %5, %10"                        \
+                : "+r"(b->s0), "+r"(b->s1), "+r"(b->s2), "+r"(b->s3), "+&r"(f.first), "+&r"(f.second), "=&r"(even),  \
+                  "=&r"(odd)                                                                                         \
+                : "m"(*x), "m"(w[0]), "m"(w[1]));                                                                    \
+        __asm__("smlabb %0, %4, %6, %0\n\tsmlabb %1, %5, %7, %1\n\tsmlatt %2, %4, %6, %2\n\tsmlatt %3, %5, %7, %3"   \
+                : "+r"(a->s0), "+r"(a->s1), "+r"(a->s2), "+r"(a->s3)                                                 \
+                : "r"(even), "r"(odd), "r"(f.first), "r"(f.second));                                                 \
+        return f;                                                                                                    \
+    }
+ARM_SHARED_TAP(arm_shared_tap_s8, "sxtb16")
+ARM_SHARED_TAP(arm_shared_tap_u8, "uxtb16")
+
+/* The same pointer: addresses behind it are offsets of loads, and take no register each. */
+static inline const uint32_t *arm_hidden(const uint32_t *pointer) {
+    __asm__("" : "+r"(pointer));
+    return pointer;
+}
+
+/* What was loaded before is loaded again. */
+static inline void arm_forget(void) {
+    __asm__("" ::: "memory");
+}
 
 /* Four sums + four bytes times those of four vectors, which are widened: their pairs of even bytes, then of odd ones.
  * The registers have names, since a load of several takes them in their order. */
@@ -133,9 +189,37 @@ ARM_PRODUCT_OF_FOUR_BYTES(arm_product_of_four_u8_u8, "uxtb16", "uxtb16")
     }
 ARM_FOUR_VECTORS(arm_four_vectors_s8, "sxtb16")
 ARM_FOUR_VECTORS(arm_four_vectors_u8, "uxtb16")
+
+/* Four sums + a pair of each of two vectors times those of two filters, whose bytes alternate in a word. */
+#define ARM_TWO_FILTERS(name, widen)                                                                                 \
+    static inline __attribute__((always_inline)) struct arm_filters name(struct arm_four_sums *s, const uint32_t *x, \
+                                                                         const struct arm_bytes *w) {                \
+        uint32_t x0, x1;                                                                                             \
+        struct arm_filters f;                                                                                        \
+        __asm__("ldr %5, %8\n\tldr %6, %9\n\tldr %7, %10\n\t" widen " %4, %5\n\t" widen                              \
+                " %5, %5, ror #8\n\tsmlad %0, %6, %4, %0\n\tsmlad %1, %6, %5, %1\n\t"                                \
+                "smlad %2, %7, %4, %2\n\tsmlad %3, %7, %5, %3"                                                       \
+                : "+r"(s->s0), "+r"(s->s1), "+r"(s->s2), "+r"(s->s3), "=&r"(f.first), "=&r"(f.second), "=&r"(x0),    \
+                  "=&r"(x1)                                                                                          \
+                : "m"(*w), "m"(x[0]), "m"(x[1]));                                                                    \
+        return f;                                                                                                    \
+    }
+ARM_TWO_FILTERS(arm_two_filters_s8, "sxtb16")
+ARM_TWO_FILTERS(arm_two_filters_u8, "uxtb16")
+
+/* The same of two further vectors. */
+static inline __attribute__((always_inline)) void arm_same_filters(struct arm_four_sums *s, const uint32_t *x,
+                                                                   struct arm_filters f) {
+    uint32_t x0, x1;
+    __asm__(
+        "ldr %4, %8\n\tldr %5, %9\n\tsmlad %0, %4, %6, %0\n\tsmlad %1, %4, %7, %1\n\t"
+        "smlad %2, %5, %6, %2\n\tsmlad %3, %5, %7, %3"
+        : "+r"(s->s0), "+r"(s->s1), "+r"(s->s2), "+r"(s->s3), "=&r"(x0), "=&r"(x1)
+        : "r"(f.first), "r"(f.second), "m"(x[0]), "m"(x[1]));
+}
 #else
-static inline int32_t arm_upper(int32_t acc, int32_t factor, int64_t summand) {
-    return (int32_t)(((int64_t)acc * factor + summand) >> 32);
+static inline int32_t arm_upper(int32_t acc, int32_t factor, int32_t summand) {
+    return (int32_t)((int64_t)acc * factor >> 32) + summand;
 }
 
 static inline int32_t arm_clip_s8(int32_t value) {
@@ -189,28 +273,42 @@ static inline uint32_t arm_widen_odd_u8(uint32_t word) {
     return arm_widen_u8(word >> 8);
 }
 
-static inline int32_t arm_four_products_s8(int32_t sum, uint32_t even, uint32_t odd, const void *bytes) {
-    const uint32_t word = arm_word(bytes);
-    return arm_multiply_add(arm_multiply_add(sum, even, arm_widen_s8(word)), odd, arm_widen_odd_s8(word));
-}
-
-static inline int32_t arm_four_products_u8(int32_t sum, uint32_t even, uint32_t odd, const void *bytes) {
-    const uint32_t word = arm_word(bytes);
-    return arm_multiply_add(arm_multiply_add(sum, even, arm_widen_u8(word)), odd, arm_widen_odd_u8(word));
-}
-
-#define ARM_PRODUCT_OF_FOUR_BYTES(name, a_type, b_type)                                                     \
-    static inline void name(struct arm_four_sums *s, const uint32_t **a, int a_words, const uint32_t **b) { \
-        a_type x[4];                                                                                        \
-        b_type w[4];                                                                                        \
-        memcpy(x, *a, 4), memcpy(w, *b, 4);                                                                 \
-        s->s0 += x[0] * w[0], s->s1 += x[1] * w[1], s->s2 += x[2] * w[2], s->s3 += x[3] * w[3];             \
-        *a += a_words, ++*b;                                                                                \
+#define ARM_FOUR_OF_ROW(name, x_type, w_type)                                        \
+    static inline void name(struct arm_four_sums *s, const void *x, const void *w) { \
+        const x_type *const a = x;                                                   \
+        const w_type *const b = w;                                                   \
+        for (int i = 0; i < 4; i++) {                                                \
+            s->s0 += a[i] * b[i], s->s1 += a[i] * b[i + 4];                          \
+            s->s2 += a[i] * b[i + 8], s->s3 += a[i] * b[i + 12];                     \
+        }                                                                            \
     }
-ARM_PRODUCT_OF_FOUR_BYTES(arm_product_of_four_s8_s8, int8_t, int8_t)
-ARM_PRODUCT_OF_FOUR_BYTES(arm_product_of_four_s8_u8, int8_t, uint8_t)
-ARM_PRODUCT_OF_FOUR_BYTES(arm_product_of_four_u8_s8, uint8_t, int8_t)
-ARM_PRODUCT_OF_FOUR_BYTES(arm_product_of_four_u8_u8, uint8_t, uint8_t)
+ARM_FOUR_OF_ROW(arm_four_columns_s8_s8, int8_t, int8_t)
+ARM_FOUR_OF_ROW(arm_four_columns_s8_u8, int8_t, uint8_t)
+ARM_FOUR_OF_ROW(arm_four_columns_u8_s8, uint8_t, int8_t)
+ARM_FOUR_OF_ROW(arm_four_columns_u8_u8, uint8_t, uint8_t)
+
+#define ARM_TAP(name, same_name, widen_even, widen_odd)                                                       \
+    static inline void same_name(struct arm_four_sums *s, const uint32_t *x, struct arm_filters f) {          \
+        const uint32_t even = widen_even(*x), odd = widen_odd(*x);                                            \
+        s->s0 += (int16_t)even * (int16_t)f.first, s->s2 += (int16_t)(even >> 16) * (int16_t)(f.first >> 16); \
+        s->s1 += (int16_t)odd * (int16_t)f.second, s->s3 += (int16_t)(odd >> 16) * (int16_t)(f.second >> 16); \
+    }                                                                                                         \
+    static inline struct arm_filters name(struct arm_four_sums *s, const uint32_t *x, const uint32_t *w) {    \
+        const struct arm_filters f = {w[0], w[1]};                                                            \
+        same_name(s, x, f);                                                                                   \
+        return f;                                                                                             \
+    }
+ARM_TAP(arm_tap_s8, arm_same_tap_s8, arm_widen_s8, arm_widen_odd_s8)
+ARM_TAP(arm_tap_u8, arm_same_tap_u8, arm_widen_u8, arm_widen_odd_u8)
+
+#define ARM_SHARED_TAP(name, tap, same_tap)                                                                    \
+    static inline struct arm_filters name(struct arm_four_sums *b, struct arm_four_sums *a, const uint32_t *x, \
+                                          struct arm_filters f, const uint32_t *w) {                           \
+        same_tap(b, x, f);                                                                                     \
+        return tap(a, x, w);                                                                                   \
+    }
+ARM_SHARED_TAP(arm_shared_tap_s8, arm_tap_s8, arm_same_tap_s8)
+ARM_SHARED_TAP(arm_shared_tap_u8, arm_tap_u8, arm_same_tap_u8)
 
 #define ARM_FOUR_VECTORS(name, widen_even, widen_odd)                                              \
     static inline void name(struct arm_four_sums *s, const uint32_t **pairs, const void **bytes) { \
@@ -224,6 +322,26 @@ ARM_PRODUCT_OF_FOUR_BYTES(arm_product_of_four_u8_u8, uint8_t, uint8_t)
     }
 ARM_FOUR_VECTORS(arm_four_vectors_s8, arm_widen_s8, arm_widen_odd_s8)
 ARM_FOUR_VECTORS(arm_four_vectors_u8, arm_widen_u8, arm_widen_odd_u8)
+
+static inline const uint32_t *arm_hidden(const uint32_t *pointer) {
+    return pointer;
+}
+
+static inline void arm_forget(void) {}
+
+static inline void arm_same_filters(struct arm_four_sums *s, const uint32_t *x, struct arm_filters f) {
+    s->s0 = arm_multiply_add(s->s0, x[0], f.first), s->s1 = arm_multiply_add(s->s1, x[0], f.second);
+    s->s2 = arm_multiply_add(s->s2, x[1], f.first), s->s3 = arm_multiply_add(s->s3, x[1], f.second);
+}
+
+#define ARM_TWO_FILTERS(name, widen_even, widen_odd)                                                               \
+    static inline struct arm_filters name(struct arm_four_sums *s, const uint32_t *x, const struct arm_bytes *w) { \
+        const struct arm_filters f = {widen_even(arm_word(w)), widen_odd(arm_word(w))};                            \
+        arm_same_filters(s, x, f);                                                                                 \
+        return f;                                                                                                  \
+    }
+ARM_TWO_FILTERS(arm_two_filters_s8, arm_widen_s8, arm_widen_odd_s8)
+ARM_TWO_FILTERS(arm_two_filters_u8, arm_widen_u8, arm_widen_odd_u8)
 #endif
 
 /* By the type of the bytes, which is a constant. */
@@ -231,13 +349,16 @@ ARM_FOUR_VECTORS(arm_four_vectors_u8, arm_widen_u8, arm_widen_odd_u8)
 #define ARM_EVEN(type, word) (ARM_IS_UNSIGNED(type) ? arm_widen_u8(word) : arm_widen_s8(word))
 #define ARM_ODD(type, word) (ARM_IS_UNSIGNED(type) ? arm_widen_odd_u8(word) : arm_widen_odd_s8(word))
 
-#define ARM_PRODUCT_OF_FOUR(a_type, b_type)                                                                      \
-    (ARM_IS_UNSIGNED(a_type)   ? ARM_IS_UNSIGNED(b_type) ? arm_product_of_four_u8_u8 : arm_product_of_four_u8_s8 \
-     : ARM_IS_UNSIGNED(b_type) ? arm_product_of_four_s8_u8                                                       \
-                               : arm_product_of_four_s8_s8)
+#define ARM_TAP_OF(type) (ARM_IS_UNSIGNED(type) ? arm_tap_u8 : arm_tap_s8)
+#define ARM_SHARED_TAP_OF(type) (ARM_IS_UNSIGNED(type) ? arm_shared_tap_u8 : arm_shared_tap_s8)
+#define ARM_SAME_TAP_OF(type) (ARM_IS_UNSIGNED(type) ? arm_same_tap_u8 : arm_same_tap_s8)
 
-#define ARM_FOUR(type, sum, even, odd, bytes) \
-    (ARM_IS_UNSIGNED(type) ? arm_four_products_u8(sum, even, odd, bytes) : arm_four_products_s8(sum, even, odd, bytes))
+#define ARM_FOUR_COLUMNS(x_type, w_type)                                                                   \
+    (ARM_IS_UNSIGNED(x_type)   ? ARM_IS_UNSIGNED(w_type) ? arm_four_columns_u8_u8 : arm_four_columns_u8_s8 \
+     : ARM_IS_UNSIGNED(w_type) ? arm_four_columns_s8_u8                                                    \
+                               : arm_four_columns_s8_s8)
+
+#define ARM_FILTERS(type) (ARM_IS_UNSIGNED(type) ? arm_two_filters_u8 : arm_two_filters_s8)
 
 #define ARM_VECTORS(type) (ARM_IS_UNSIGNED(type) ? arm_four_vectors_u8 : arm_four_vectors_s8)
 

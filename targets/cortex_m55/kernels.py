@@ -85,7 +85,9 @@ KERNELS = (
         source="arm/helium_matmul.c",
         struct="matmul_dot",
         types={"a": _BYTES, "b": _BYTES, "y": RESULTS},
-        layouts=_CONSTANTS,
+        strided={"a": 1, "b": 1, "y": 1},
+        tiling=GENERIC.kernel("matmul_dot").tiling,
+        layouts={**GENERIC.kernel("matmul_dot").layouts, **_CONSTANTS},
         macros=_list_macros,
     ),
     GENERIC.kernel("scaled_sum").variant(

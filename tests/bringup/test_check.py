@@ -149,7 +149,7 @@ def test_kernels_of_the_compiler_pass_where_they_are_asked_for() -> None:
 @pytest.mark.parametrize(
     ("target", "prefix", "kernels"),
     [
-        ("cortex_m4", "arm_", {"conv2d", "conv2d_grouped", "depthwise", "matmul"}),
+        ("cortex_m4", "arm_", {"conv2d", "conv2d_grouped", "depthwise", "matmul", "fourier"}),
         ("rv32gcv", "rvv_", {"conv2d", "conv2d_grouped", "depthwise2d", "matmul"}),
         ("cortex_m55", "helium_", {"conv2d", "conv2d_grouped", "depthwise", "matmul", "sum", "quantize"}),
     ],
