@@ -415,6 +415,7 @@ PULP = (
     Family("pulp_conv2d_pairs gathered", Forms(_conv, WINDOWS_GATHERED), BY_TWO, "oh ow k/4"),
     Family("pulp_conv2d_single runs", Forms(_conv, [*SINGLE, *WINDOWS]), BY_ONE, "oh ow k/4"),
     Family("pulp_conv2d_single gathered", Forms(_conv, WINDOWS_GATHERED), BY_ONE, "oh ow k/4"),
+    Family("pulp_conv2d_line", Forms(lines.make_dense, lines.DENSE), lines.RUNS, "ow k/4"),
     Family("pulp_conv2d_grouped", Forms(_grouped, GROUPED), ("oh ow fh fw c", "oh ow fh", "oh ow", "oh ow/4 k/4"), "oh ow k/4"),
     *(family for bits in range(1, 8) for family in _packed(bits)),
     Family("pulp_depthwise", Forms(_depthwise, DEPTHWISE), COLUMNS, "oh/2 ow k/4"),

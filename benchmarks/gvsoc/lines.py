@@ -22,6 +22,13 @@ LINES = (
     *((18, 64, 13, 1, 1), (20, 64, 15, 1, 1), (12, 128, 3, 1, 1), (9, 32, 9, 1, 1), (30, 16, 3, 2, 1), (34, 64, 29, 1, 1)),
     *((64, 40, 17, 1, 1), (17, 48, 9, 2, 1), (33, 64, 5, 1, 2), (40, 32, 3, 1, 4), (5, 256, 5, 1, 1), (100, 24, 5, 3, 1)),
 )
+# Columns, channels, filters, taps, stride.
+DENSE = (
+    *((10, 40, 16, 3, 1), (15, 16, 24, 9, 2), (12, 24, 24, 9, 1), (11, 24, 32, 9, 2), (10, 32, 32, 9, 1), (9, 32, 48, 9, 2)),
+    *((9, 48, 48, 9, 1), (21, 64, 64, 11, 2), (30, 64, 128, 5, 1), (64, 32, 64, 3, 1), (24, 128, 32, 3, 1), (33, 12, 20, 5, 2)),
+    *((8, 64, 256, 3, 1), (3, 128, 128, 3, 1), (4, 64, 12, 1, 1), (7, 16, 32, 1, 2)),
+)
+RUNS = ("ow/4 k/4 fw c", "ow/2 k/4 fw c", "ow/2 k/4", "k/4", "ow k<4 fw c", "ow k<4")
 TURNED = ("k", "k/4", "ow k/4", "ow/4 k", "ow/4 k fw/4", "ow<4 k", "ow<4 k fw/4", "fw k/4")
 ROWS = (
     *("oh k/4", "k", "oh ow/4 k", "oh ow/4 k fh", "oh ow/4 k fh fw/4"),
@@ -61,3 +68,9 @@ def make_line(shape: tuple[int, int, int, int, int], form: cases.Form) -> Case:
     columns, channels, taps, stride, dilation = shape
     found = cases.conv((1, columns, channels), channels, (1, taps), stride, 0, form, "s8", channels)
     return replace(found, name=f"{found.name} by {dilation}", attrs={**found.attrs, "dilations": (1, dilation)})
+
+
+def make_dense(shape: tuple[int, int, int, int, int], form: cases.Form) -> Case:
+    """Dense convolutions of a line, that read nothing outside of it."""
+    columns, channels, filters, taps, stride = shape
+    return cases.conv((1, columns, channels), filters, (1, taps), stride, 0, form, "s8")

@@ -181,6 +181,13 @@ _SMALL = _SHARED.variant(
 )
 
 
+def _is_run(node: Node) -> bool:
+    """Whether windows are runs of whole words of a line, and read nothing outside of it."""
+    w, x = conv.window(node), node.operands[0]
+    is_dense = conv.is_dense(node) and (w.dilations[1] == 1 or w.width == 1) and _filled_depth(node) % 4 == 0
+    return is_dense and (w.height, *x.shape[:2]) == (1, 1, 1) and not any(w.pads)
+
+
 def _few_windows(name: str, room: int, words: str) -> Kernel:
     """A convolution that computes so many positions together."""
     return _SHARED.variant(
@@ -432,6 +439,18 @@ PRODUCTS: tuple[Kernel, ...] = (
     _SMALL,
     _few_windows("pulp_conv2d_pairs", 2, "two for every core fit"),
     _few_windows("pulp_conv2d_single", 1, "one for every core fits"),
+    _SHARED.variant(
+        "pulp_conv2d_line",
+        (_is_run, "windows that are whole words of a line, without borders"),
+        source="pulp/pulp_conv2d_line.c",
+        struct="pulp_matmul",
+        template="pulp_conv2d_line.mako",
+        strided={"x": 2, "w": 4, "y": 1},
+        scratch={},
+        macros=_product_macros,
+        settings=forms.settings,
+        cores=("ow", "k"),
+    ),
     _GROUPED,
     *_CONVOLUTIONS,
     _MATMUL,

@@ -5,7 +5,8 @@ norms take a few hundred bytes each, and a small network fetches hundreds of the
 nothing afterwards.
 
 The shortest constants are offered, since a fetch that is saved is worth nearly the same for all of them: as many as fit a share of the
-memory, because several networks may want theirs at the same time. What has the same uses is pinned together.
+memory, because several networks may want theirs at the same time; a larger share for a network that runs for ever, as streams do. What
+has the same uses is pinned together.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from deeploy.planning.choice.problem import Residence, Users
 from deeploy.planning.plan import Machine
 from deeploy.planning.program import Buffer, Call, Program, Role, constant_content
 
-SHARE = 4  # of the memory, one part of which at most is filled
+SHARE, SHARE_FOR_EVER = 4, 2  # of the memory, one part of which at most is filled; by a network whose states follow time
 
 Key = tuple[object, ...]  # of the contents of a constant
 
@@ -53,8 +54,9 @@ def pinnable_constants(program: Program, capacity: int, alignment: int) -> list[
                     sizes[key] = -(-buffer.bytes // alignment) * alignment
                     if not _is_pinnable(call, name, buffer):
                         excluded.add(key)
-    bundles: dict[Users, list[Key]] = {}
-    for key in _shortest_constants({key: size for key, size in sizes.items() if key not in excluded}, uses, capacity // SHARE):
+    length, bundles = program.dynamic_length, dict[Users, list[Key]]()
+    room = capacity // (SHARE if length is None or length.resumed is None else SHARE_FOR_EVER)
+    for key in _shortest_constants({key: size for key, size in sizes.items() if key not in excluded}, uses, room):
         bundles.setdefault(tuple(uses[key]), []).append(key)
     residences = []
     for users, keys in bundles.items():

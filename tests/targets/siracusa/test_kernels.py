@@ -242,6 +242,25 @@ def test_depthwise_by_any_window(name: str) -> None:
         harness.check(kernel(chosen), given, x, attrs, strided=name == "one row")
 
 
+RUNS = {  # columns, channels, filters, taps, stride
+    "four columns": (10, 16, 24, 4, 2),
+    "one column": (5, 12, 9, 5, 1),
+    "taps make words": (9, 6, 7, 2, 1),
+    "single taps": (7, 8, 5, 1, 3),
+}
+
+
+@pytest.mark.parametrize("form", ["plain", "requantised"])
+@pytest.mark.parametrize("name", RUNS)
+def test_convolution_by_windows_of_a_line(name: str, form: str) -> None:
+    columns, channels, filters, taps, stride = RUNS[name]
+    rng, x = np.random.default_rng(len(name)), "s8" if len(name) % 2 else "u8"
+    given, attrs = epilogue(rng, STAGES[form], filters, 74 * 74 * (channels * taps) ** 0.5, x, False)
+    given |= {"x": draw(rng, x, 1, 1, columns, channels), "w": draw(rng, "s8", filters, channels, 1, taps)}
+    attrs |= {"strides": (stride, stride), "dilations": (1, 1), "pads": (0,) * 4, "group": 1, "zero_point": 0}
+    harness.check(kernel("pulp_conv2d_line"), given, x if form == "requantised" else "s32", attrs, strided=name == "four columns")
+
+
 LINES = {  # shape, taps, stride, dilation
     "eight channels": ((1, 1, 18, 8), 13, 1, 1),
     "three channels": ((2, 1, 9, 3), 4, 1, 1),
