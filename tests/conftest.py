@@ -20,7 +20,7 @@ os.environ.setdefault("LOKY_MAX_CPU_COUNT", "1")
 
 # Kernels compiled for tests are more than a user's cache may hold, and are not to push out what it does.
 os.environ.setdefault("DEEPLOY_CACHE", str(Path.home() / ".cache" / "deeploy-tests"))
-os.environ.setdefault("DEEPLOY_CACHE_BYTES", str(10**9))
+os.environ.setdefault("DEEPLOY_CACHE_BYTES", str(2 * 10**9))
 
 # As in the command itself (``deeploy.cli.main``): a compilation makes little that is garbage, and looking for it takes a tenth of the time.
 gc.set_threshold(200_000)

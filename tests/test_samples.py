@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -52,6 +53,7 @@ def test_what_has_shares_exists() -> None:
     assert share_of("tests/operators/test_conv.py") < 1 == share_of("tests/test_samples.py") == share_of("tests/operators_too.py")
 
 
+@cache
 def _collected(*options: str, file: str = "tests/operators/test_rotate.py") -> list[str]:
     command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", file, *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

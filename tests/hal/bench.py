@@ -1,11 +1,12 @@
 """The small network of ``network/`` on the host machine model: built as it is or with lines exchanged, and run.
 
-The model's own objects are compiled once per flavour and session; a change costs the compilation of the network alone.
+The model's own objects are compiled once per flavour; a change costs the compilation of the network alone.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import subprocess
 import tempfile
@@ -16,7 +17,8 @@ from pathlib import Path
 import numpy as np
 from mako.template import Template
 
-from deeploy.resources import resource
+from deeploy.execution.runners import objects
+from deeploy.resources import cache_folder, mark_used, resource, write_whole
 
 HERE = Path(__file__).parent / "network"
 HAL = resource("kernels") / "hal"
@@ -63,17 +65,28 @@ def _compile(arguments: Sequence[str | Path], flavour: str) -> None:
 
 
 @functools.cache
+def _model_digest() -> str:
+    """A hash of all that the model is made of, and of the compiler."""
+    digest = hashlib.sha256(repr((objects.tool_identity(os.environ.get("CC", "gcc")), WARNINGS)).encode())
+    for path in sorted([*HAL.rglob("*.[ch]"), resource("templates") / "deeploy_network.h.mako"]):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+@functools.cache
 def _objects(flavour: str) -> tuple[Path, ...]:
-    """The objects of the model and of the box mover."""
+    """The objects of the model and of the box mover, kept from session to session beside those of builds."""
     header = Template(filename=str(resource("templates") / "deeploy_network.h.mako")).render()
     (SCRATCH / "deeploy_network.h").write_text(str(header))
-    folder = SCRATCH / flavour
-    folder.mkdir()
-    objects = []
+    made = []
     for source in sorted([*(HAL / "host").glob("*.c"), HAL / "deeploy_box.c"]):
-        objects.append(folder / f"{source.stem}.o")
-        _compile(["-c", source, "-o", objects[-1]], flavour)
-    return tuple(objects)
+        name = hashlib.sha256(f"{_model_digest()} {flavour} {FLAGS[flavour]} {source.name}".encode()).hexdigest()
+        made.append((cache_folder("objects") or SCRATCH) / f"{name}.o")
+        if not made[-1].is_file():
+            with write_whole(made[-1]) as fresh:
+                _compile(["-c", source, "-o", fresh], flavour)
+        mark_used(made[-1])
+    return tuple(made)
 
 
 def sources() -> dict[str, str]:
@@ -83,12 +96,12 @@ def sources() -> dict[str, str]:
 
 def build_sources(texts: Mapping[str, str], flavour: str = "plain") -> Path:
     """The application of any network, given its C by file name."""
-    objects = _objects(flavour)
+    model = _objects(flavour)
     folder = Path(tempfile.mkdtemp(dir=SCRATCH))
     for name, text in texts.items():
         (folder / name).write_text(text)
     flags = () if texts == sources() else ("-Wno-unused", "-Wno-unused-parameter")
-    _compile([*flags, *(folder / name for name in texts), *objects, "-o", folder / "application"], flavour)
+    _compile([*flags, *(folder / name for name in texts), *model, "-o", folder / "application"], flavour)
     return folder / "application"
 
 

@@ -22,18 +22,21 @@ from deeploy.resources import cache_folder, mark_used, write_whole
 MOST_SOURCE = 1 << 24  # bytes of a source whose object is kept: to hash and copy larger constants takes longer than what is saved
 _ASSEMBLED = b".incbin"  # a file that the assembler puts in as it is: the source does not say what it holds, and it is made fast
 _INCLUDE = re.compile(rb'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
-_KINDS = (".d", ".o")  # what an object depends on, by which make compiles it again, and the object
+_DESCRIBED = {"-fcallgraph-info": ".ci", "-fstack-usage": ".su"}  # what options of a compiler have it write beside an object
+_BUILD = re.compile("(?:QEMU_)?BUILD=(.+)")
 _TOOL = re.compile(r"[\w.+-]*(?:gcc|g\+\+|clang|cc)\b")
 
 
 @contextlib.contextmanager
 def keep_objects(project: Path, options: Sequence[str]) -> Iterator[None]:
-    """Put objects in place before make runs with ``options``, among which is ``BUILD``; keep those that it makes.
+    """Put objects in place before make runs with ``options``, among which is ``BUILD`` or ``QEMU_BUILD``; keep those that it makes.
 
     A cache that cannot be read or written is as good as none.
     """
     place = cache_folder("objects")
-    build = next((option.removeprefix("BUILD=") for option in options if option.startswith("BUILD=")), None)
+    build = next((match[1] for match in map(_BUILD.fullmatch, options) if match is not None), None)
+    # What an object depends on, by which make compiles it again, what describes it, and the object last: make compiles what has none.
+    kinds = (".d", *(kind for option, kind in _DESCRIBED.items() if any(option in given for given in options)), ".o")
     if place is None or build is None:
         yield
         return
@@ -42,21 +45,21 @@ def keep_objects(project: Path, options: Sequence[str]) -> Iterator[None]:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         object_files = {place / key: project / build / name.with_suffix(".o") for name, key in _object_keys(project, options).items()}
         for object_, target in object_files.items():
-            if _is_whole(object_) and not target.exists():
-                for kind in _KINDS:  # the object last: make compiles what has no object
+            if _is_whole(object_, kinds) and not target.exists():
+                for kind in kinds:
                     _copy_object(object_.with_suffix(kind), target.with_suffix(kind))
                     mark_used(object_.with_suffix(kind))
     yield
     with contextlib.suppress(OSError):
         for object_, target in object_files.items():
-            if _is_whole(target) and not _is_whole(object_):
-                for kind in _KINDS:
+            if _is_whole(target, kinds) and not _is_whole(object_, kinds):
+                for kind in kinds:
                     _copy_object(target.with_suffix(kind), object_.with_suffix(kind))
 
 
-def _is_whole(object_: Path) -> bool:
-    """Whether an object is there with what it depends on: either may have been removed alone."""
-    return all(object_.with_suffix(kind).is_file() for kind in _KINDS)
+def _is_whole(object_: Path, kinds: Sequence[str]) -> bool:
+    """Whether an object is there with what belongs to it: any of the files may have been removed alone."""
+    return all(object_.with_suffix(kind).is_file() for kind in kinds)
 
 
 def _copy_object(source: Path, target: Path) -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from deeploy.errors import BuildError
 from deeploy.execution.runners import host
+from deeploy.execution.runners.processes import run_make
 from deeploy.options import Options
 from tests.execution.simulation.nets import perceptron
 
@@ -79,6 +81,22 @@ def test_a_half_that_was_removed_alone_is_made_again_and_hides_no_other(kind: st
         half.unlink()
         assert len(printed(project(tmp_path / f"without {number}"))[1]) == 1
         assert half.is_file() and printed(project(tmp_path / f"with {number}")) == ("7", [])
+
+
+def test_what_describes_an_object_is_kept_with_it(tmp_path: Path, cache: Path) -> None:
+    """Other programs than the host's have a folder of their own, and what the compiler says of stacks lies beside its objects."""
+
+    def compiled(name: str) -> list[str]:
+        folder = project(tmp_path / name)
+        (folder / "Makefile").write_text(MAKEFILE.replace("BUILD", "QEMU_BUILD"))
+        run_make(folder, ["QEMU_BUILD=build/there", "CC=gcc", "CFLAGS=-O1 -fcallgraph-info=su", "all"], BuildError)
+        assert "number" in (folder / "build" / "there" / "src" / "a.ci").read_text()
+        return sorted((folder / "compiled").read_text().split()) if (folder / "compiled").exists() else []
+
+    assert compiled("one") == ["main.c", "src/a.c"] and compiled("two") == []
+    for description in (cache / "objects").glob("*.ci"):
+        description.unlink()
+    assert compiled("three") == ["main.c", "src/a.c"]
 
 
 def test_files_that_the_assembler_puts_in_are_always_read(tmp_path: Path) -> None:
