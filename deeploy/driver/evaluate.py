@@ -1,4 +1,7 @@
-"""Accuracy on labelled samples: of the C of a project, of the quantised model in onnxruntime, and of the float model."""
+"""Accuracy on labelled samples: of the C of a project, of the quantised model in onnxruntime, and of the float model.
+
+Samples of a project that streams are windows. Its C has them one after the other, as a recording; models have each by itself.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,12 @@ import numpy as np
 from deeploy.backend import project
 from deeploy.documents import Contents, Document
 from deeploy.driver.verify import run_project
+from deeploy.driver.windows import expected_inputs, run_windows
 from deeploy.errors import UnsupportedError, UsageError, shorten, suggest
 from deeploy.execution.verification.litert_reference import run_litert
 from deeploy.execution.verification.metrics import METRICS, Metric, agreement
 from deeploy.frontend import in_floats
-from deeploy.frontend.arrays import Expected, load_arrays
+from deeploy.frontend.arrays import load_arrays
 from deeploy.frontend.npz import read_arrays, read_headers
 from deeploy.frontend.tflite import is_tflite
 from deeploy.ir.types import DType
@@ -68,11 +72,13 @@ def evaluate_project(
         UsageError: files cannot be read, or do not fit; there is no such metric; or onnxruntime is missing.
         UnsupportedError: onnxruntime cannot run a model.
     """
-    ports = project.select_network(project.read_manifest(folder))["outputs"]
+    entry = project.select_network(project.read_manifest(folder))
+    ports = entry["outputs"]
     wanted = _read_labels(labels, ports)
     chosen = _choose_output(ports, metric, wanted, output)
     measure = agreement if metric == "top1" and chosen is not None and _is_label(ports[chosen]) else metric_of(metric)
-    verdict = run_project(folder, inputs)
+    is_streamed = "stream" in entry
+    verdict = run_windows(folder, entry, inputs) if is_streamed else run_project(folder, inputs)
     if not verdict.stacked or len(wanted) != verdict.samples:
         told = f"{len(wanted)} labels for {verdict.samples} samples" if verdict.stacked else "the inputs are one sample, not stacked"
         raise UsageError(f"{shorten(labels.name)}: {told}", "Stack the samples on a new first axis, and give a label for each.")
@@ -81,7 +87,12 @@ def evaluate_project(
         if path is not None:
             name = name.replace("onnxruntime", "LiteRT" if _is_lite(path) else "onnxruntime")
             rows.append((name, _apply_metric(measure, metric, _reference_outputs(path, folder, inputs, chosen), wanted)))
-    rows.append(("C", _apply_metric(measure, metric, verdict.outputs if chosen is None else [verdict.outputs[chosen]], wanted)))
+    rows.append(
+        (
+            "C, windows one after the other" if is_streamed else "C",
+            _apply_metric(measure, metric, verdict.outputs if chosen is None else [verdict.outputs[chosen]], wanted),
+        )
+    )
     return Accuracy(metric, verdict.samples, tuple(rows), None if chosen is None else str(ports[chosen]["name"]))
 
 
@@ -180,7 +191,7 @@ def _reference_outputs(model: Path, folder: Path, inputs: Path, chosen: int | No
     All outputs, or the one with the name of the project's ``chosen`` one; the one in its place, where the model has other names.
     """
     entry = project.select_network(project.read_manifest(folder))
-    samples = load_arrays(inputs, [Expected.of(port) for port in entry["inputs"]], "input").samples
+    samples = load_arrays(inputs, expected_inputs(entry), "input").samples
     if _is_lite(model):
         outputs = run_litert(model, samples)
         if isinstance(outputs, str):

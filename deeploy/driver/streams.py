@@ -85,7 +85,7 @@ def find_expected(streamed: Streamed, hops: Sequence[np.ndarray], got: Sequence[
     values = {output.name: _cut_output(output, found[output.name], len(hops)) for output in stream.outputs if output.axis is not None}
     if lengthened.head.outputs:
         late = next(output for output in stream.outputs if output.name == lengthened.head.outputs[0].name)
-        windows = [_cut_windows(lengthened, (call + 1) * stream.hop - late.delay, found) for call in _new_calls(late, len(hops))]
+        windows = [_cut_windows(lengthened, (call + 1) * stream.hop - late.reach, found) for call in _new_calls(late, len(hops))]
         computed = run(lengthened.head, windows)
         for place, tensor in enumerate(lengthened.head.outputs):
             values[tensor.name] = [outputs[place] for outputs in computed]
@@ -118,10 +118,12 @@ def _cut_output(output: StreamedOutput, whole: np.ndarray, calls: int) -> Arrays
     return [whole.take(range(max(0, begin), max(0, begin + output.columns)), output.axis) for begin in first]
 
 
-def _cut_windows(lengthened: Lengthened, end: int, values: dict[str, np.ndarray]) -> Arrays:
-    """The windows that end at a column of the input."""
-    cuts = ((values[t.name], course.axis, end // course.period, count, fill) for t, course, count, fill in lengthened.cuts)
-    return [_cut_window(*cut) for cut in cuts]
+def _cut_windows(lengthened: Lengthened, begin: int, values: dict[str, np.ndarray]) -> Arrays:
+    """The windows that begin at a column of the input: of each tensor the last columns that windows are of."""
+    return [
+        _cut_window(values[tensor.name], course.axis, begin // course.period + columns, count, fill)
+        for tensor, course, columns, count, fill in lengthened.cuts
+    ]
 
 
 def _cut_window(array: np.ndarray, axis: int, end: int, count: int, fill: float) -> np.ndarray:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
@@ -18,6 +19,7 @@ from deeploy.errors import ModelError, UnsupportedError, UsageError
 from deeploy.execution.verification.metrics import auc, mse, top1
 from deeploy.quantization.static import quantize_model
 from tests.models import save_graph
+from tests.streamed_networks import save_network
 
 RANDOM = np.random.default_rng(5)
 
@@ -204,3 +206,23 @@ def test_the_arg_max_of_one_score_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="output y has 1 element per sample and labels"):
         evaluate_project(*arguments(tmp_path))
     assert dict(evaluate_project(*arguments(tmp_path), "auc").values) == {"C": 1.0}
+
+
+@pytest.mark.parametrize(("name", "hop"), [("wake_word", "3"), ("wake_word", "1"), ("ds_cnn", "1"), ("ds_cnn", "8")])
+def test_windows_of_a_stream_come_one_after_the_other(tmp_path: Path, name: str, hop: str) -> None:
+    """Without padding, a stream gives at the end of each window what the network makes of the window by itself; with it, something else."""
+    path = save_network(name, tmp_path / "m.onnx")
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    windows = RANDOM.normal(size=(6, *session.get_inputs()[0].shape)).astype(np.float32)
+    alone = np.stack([session.run(None, {"x0": window})[0] for window in windows])
+    found = deeploy.compile(path, stream=f"x0.2={hop}", certify=False).evaluate({"x0": windows}, alone, "mse", model=path)
+    values = dict(found.values)
+    assert found.samples == 6 and values["quantised, in onnxruntime"] == 0
+    assert (values["C, windows one after the other"] < 1e-9) == (name == "wake_word")
+    assert values["C, windows one after the other"] < 0.3 * alone.var()
+
+
+def test_columns_have_no_windows(tmp_path: Path) -> None:
+    compiled = deeploy.compile(save_network("ecg", tmp_path / "m.onnx"), stream="x0.2=4", certify=False)
+    with pytest.raises(UsageError, match=r"the project streams, and output t.* has new columns in each inference"):
+        compiled.evaluate({"x0": np.zeros((3, 1, 2, 32), np.float32)}, np.zeros(3, np.int64))

@@ -77,9 +77,8 @@ def test_a_sliding_window_gives_the_bits_of_each_window(tmp_path: Path, kind: st
     got = compiled.interpret_sequence([[recording[:, :, at : at + 4]] for at in range(0, 2 * columns, 4)])
     streamed, compared = compiled.network.streamed, 0
     assert streamed is not None
-    lag = streamed.stream.outputs[0].delay
     for call, outputs in enumerate(got):
-        first = (call + 1) * 4 - lag - (columns - 4)  # the pool's own columns begin with the window
+        first = (call + 1) * 4 - streamed.stream.outputs[0].reach
         if 0 <= first <= columns:
             assert np.array_equal(outputs[0], whole.interpret([recording[:, :, first : first + columns]])[0])
             compared += 1

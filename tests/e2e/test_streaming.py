@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from deeploy.planning.binding import assemble
 from deeploy.report.markup import text
 from deeploy.report.sections import stream_section
 from deeploy.report.terminal import report_network
-from deeploy.report.text import stream_lines
+from deeploy.report.text import format_number, stream_lines
 from tests.models import Net, model_of, node, ports
 from tests.streamed_networks import NETWORKS, quantise_network, random_network, save_network, silero
 
@@ -191,13 +192,32 @@ def test_a_sliding_window_gives_what_each_window_does(tmp_path: Path) -> None:
     got = compiled.interpret_sequence([[recording[..., at : at + 4]] for at in range(0, 40, 4)])
     streamed = compiled.network.streamed
     assert streamed is not None
-    lag = streamed.stream.outputs[0].delay
-    columns = 6 * 2  # of the input, that the window behind the convolutions has
+    (output,) = streamed.stream.outputs
+    assert (output.delay, output.reach) == (0, 20)  # the last of seven columns of the second layer sees the last column of the window
     for call, outputs in enumerate(got):
-        first = (call + 1) * 4 - lag - columns
-        if first >= 0:
+        if (first := (call + 1) * 4 - output.reach) >= 0:
             assert np.allclose(outputs[0], whole.interpret([recording[..., first : first + 20]])[0], atol=1e-5)
-    assert lag + columns <= 20
+
+
+@pytest.mark.parametrize("mode", ["recording", "window"])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_windows_of_several_layers_begin_together(tmp_path: Path, stride: int, mode: Literal["recording", "window"]) -> None:
+    """Means of two layers, of which the second one has fewer columns, and the last column of it, are those of one window."""
+    n, columns, hop = Net(), 13, 2
+    first = n.Relu(n.x(1, 3, columns))
+    second = n.Conv(first, n.w(3, 3, 3), strides=[stride])
+    last = n.Gather(second, n.i(-1), axis=2)
+    path = n.save(tmp_path / "m.onnx", n.Concat(n.GlobalAveragePool(first), n.GlobalAveragePool(second), last, axis=1))
+    compiled, whole = deeploy.compile(path, stream=f"x0.2={hop}", stream_mode=mode, certify=False), deeploy.compile(path)
+    recording = np.random.default_rng(0).normal(size=(1, 3, 40)).astype(np.float32)
+    got = compiled.interpret_sequence([[recording[..., at : at + hop]] for at in range(0, 40, hop)])
+    assert compiled.network.streamed is not None
+    (output,) = compiled.network.streamed.stream.outputs
+    assert (output.reach, output.delay) == ((13, 0) if stride == 1 else (14, 1))  # of which whole calls are made
+    for call, outputs in enumerate(got):
+        if (begin := (call + 1) * hop - output.reach) >= 0:
+            assert np.allclose(outputs[0], whole.interpret([recording[..., begin : begin + columns]])[0], atol=1e-5)
+    assert compare_calls(compiled, 20, True) > 20
 
 
 @pytest.mark.parametrize(
@@ -220,6 +240,7 @@ def test_what_needs_the_window_is_said(tmp_path: Path) -> None:
     compiled = deeploy.compile(save_network("ds_cnn", tmp_path / "m.onnx"), stream="x0.2", certify=False)
     assert compiled.notes == (
         "stream: each inference takes 2 new columns of x0; columns by which outputs lag: t13_0 6",
+        "stream: node Conv_0 (Conv) and 2 others pad the recording, not every window: deeploy evaluate says what it changes",
         "stream: computed of a window, anew in every inference: node AveragePool_10 (AveragePool), and what follows",
     )
 
@@ -231,7 +252,7 @@ def test_reports_say_how_a_network_streams(tmp_path: Path) -> None:
     states = sum(compiled.network.program.buffers[state.buffer].bytes for state in compiled.network.program.states)
     lines = stream_lines(entry)
     assert lines[0] == "stream: 2 new columns of x0 in an inference, for a window of 32"
-    assert lines[1].startswith(f"  states {states} bytes; products 2 848 of at least 2 848, 45 232 of the window")
+    assert lines[1].startswith(f"  states {format_number(states)} bytes; products 2 848 of at least 2 848, 45 232 of the window")
     assert "in every inference, " in lines[2] and f"{entry['stream']['cycles']:,} cycles in the mean".replace(",", " ") in lines[2]
     assert lines[3] == "  t17_0: of a window in one of 2 inferences, 36 columns of the input late"
     assert entry["stream"]["cycles"] < entry["cycles"]

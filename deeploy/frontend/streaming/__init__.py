@@ -19,7 +19,7 @@ from deeploy.errors import UnsupportedError, UsageError, shorten
 from deeploy.frontend.lower import forms
 from deeploy.frontend.states import Pair
 from deeploy.frontend.streaming.recording import Recording
-from deeploy.frontend.streaming.stream import Needs, Streaming, find_lag, share_states
+from deeploy.frontend.streaming.stream import Needs, Streaming, find_reach, share_states
 from deeploy.frontend.streaming.sums import WindowSums, split_pools
 from deeploy.frontend.streaming.walk import Course, count_products, find_common_hop, name_all
 from deeploy.ir.nodes import Tensor, compute
@@ -39,6 +39,7 @@ class StreamedOutput:
         columns: the new ones of a call; of the input for each of its columns, ``period``.
         delay: in columns of the input.
         calls: from one in which it is new to the next.
+        reach: columns of the input from the beginning of its window to the end of the call; 0 where it follows the stream.
     """
 
     name: str
@@ -47,6 +48,7 @@ class StreamedOutput:
     period: int
     delay: int
     calls: int
+    reach: int = 0
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class StreamDescription:
     hop: int
     outputs: tuple[StreamedOutput, ...]
     heads: tuple[str, ...]  # nodes that need a window
+    padding: tuple[str, ...]  # nodes that pad the streamed axis, at the ends of the recording alone
     bands: tuple[SeenBand, ...]  # attentions that need columns in front and behind alone
     products: int  # of one call, in the mean
     least_products: int  # of the lengthened network for a hop, and of what is computed of windows
@@ -81,6 +84,11 @@ class StreamDescription:
         lines = [f"stream: each inference takes {self.hop} new columns of {shorten(self.input)}; columns by which outputs lag: {delays}"]
         late = ", ".join(f"{shorten(out.name)} {out.calls}" for out in self.outputs if out.calls > 1)
         lines += [f"stream: inferences from one new result to the next: {late}"] if late else []
+        if self.padding:
+            others = f" and {len(self.padding) - 1} others" if len(self.padding) > 1 else ""
+            lines.append(
+                f"stream: {shorten(self.padding[0])}{others} pad the recording, not every window: deeploy evaluate says what it changes"
+            )
         for band in self.bands:
             limit = ", as many as the window has" if band.is_limited else ""
             lines.append(f"stream: {shorten(band.node)} sees {band.before} columns before{limit}, and {band.after} behind")
@@ -143,20 +151,20 @@ def stream_graph(graph: Graph, wanted: StreamAxis, is_window: bool = False) -> S
         )
     counted = graph  # whose products are those of the file
     graph, sums = split_pools(walk(hop))
-    lag = find_lag(walk(hop).windows)
-    final = walk(hop, Needs(share_states(walk(hop, Needs(lag=lag)).wanted), lag))
+    reach = find_reach(walk(hop).windows)
+    final = walk(hop, Needs(share_states(walk(hop, Needs(reach=reach)).wanted), reach))
     outputs = tuple(_keep_name(final.of(t), t) for t in graph.outputs)
     inputs = tuple(final.of(t) for t in graph.inputs)
     pasts, ends = zip(*final.ends, strict=True) if final.ends else ((), ())
-    told = tuple(_describe(final, t, lag) for t in graph.outputs)
+    told = tuple(_describe(final, t, reach) for t in graph.outputs)
     periods = {name: calls for name, calls in (*((out.name, out.calls) for out in told), *final.periods.items()) if calls > 1}
     made = replace(graph, inputs=(*inputs, *pasts, *final.mask_inputs.values()), outputs=(*outputs, *ends), periods=periods)
     made = name_all(made)
     least_products = _count_least(counted, replace(wanted, hop=hop), told)
     counts = count_products(made), least_products, count_products(counted)
     seen = (SeenBand(str(node), b.block, b.before, b.after, b.is_limited) for node, b in final.bands.items())
-    heads = tuple(str(node) for node in final.heads)
-    stream = StreamDescription(source.name, axis, source.shape[axis], hop, told, heads, tuple(seen), *counts)
+    heads, padding = (tuple(map(str, nodes)) for nodes in (final.heads, final.padding))
+    stream = StreamDescription(source.name, axis, source.shape[axis], hop, told, heads, padding, tuple(seen), *counts)
     return Streamed(file, wanted, made, stream, tuple(final.pairs), final.masks)
 
 
@@ -185,11 +193,12 @@ def _keep_name(made: Tensor, output: Tensor) -> Tensor:
     return compute("Reshape", made, shape=made.shape, dtype=made.dtype, name=output.name)
 
 
-def _describe(walked: Streaming, output: Tensor, lag: int) -> StreamedOutput:
+def _describe(walked: Streaming, output: Tensor, reach: int) -> StreamedOutput:
     course = walked.courses.get(output)
     if course is None:
-        calls = math.lcm(*(walked.calls(one.period) for one in walked.windows)) if output in walked.whole else 1
-        return StreamedOutput(output.name, None, 0, walked.hop * calls, lag if output in walked.whole else 0, calls)
+        calls = math.lcm(*(walked.calls(course.period) for course, _ in walked.windows)) if output in walked.whole else 1
+        reach = reach if output in walked.whole else 0
+        return StreamedOutput(output.name, None, 0, walked.hop * calls, max(0, reach - walked.columns_in_file(walked.source)), calls, reach)
     calls = walked.calls(course.period)
     if course.period != int(course.period):
         what = f"output {shorten(output.name)} has {walked.columns(output)} columns for {walked.hop * calls} of the input"
@@ -204,12 +213,13 @@ class Lengthened:
 
     Attributes:
         body: whose outputs are those that stream, and what windows are cut from, in the order of ``cuts``.
-        cuts: where windows are cut from, how many columns they have, and what stands before the recording.
+        cuts: where windows are cut from, how many columns these have in the file, how many a window has, and what stands before the
+            recording.
         head: whose inputs are windows, and whose outputs are those that need them.
     """
 
     body: Graph
-    cuts: tuple[tuple[Tensor, Course, int, float], ...]
+    cuts: tuple[tuple[Tensor, Course, int, int, float], ...]
     head: Graph
 
 
@@ -225,5 +235,6 @@ def lengthen_graph(graph: Graph, wanted: StreamAxis, columns: int, is_sketch: bo
     head = replace(
         graph, inputs=tuple(walked.windows), outputs=tuple(_keep_name(walked.of(t), t) for t in graph.outputs if t in walked.whole)
     )
-    places = [(tensor, course, own.shape[course.axis], fill) for own, (tensor, course, fill) in walked.windows.items()]
+    windows = walked.windows.items()
+    places = [(tensor, course, walked.columns_in_file(tensor), own.shape[course.axis], fill) for own, (tensor, course, fill) in windows]
     return Lengthened(name_all(body), tuple(places), name_all(head))

@@ -50,11 +50,11 @@ class Needs:
 
     Attributes:
         states: for each reader of earlier columns, the state that serves it, and how many columns that holds; None: not known yet.
-        lag: by how many columns of the input lags what is computed of windows.
+        reach: columns of the input from the beginning of what windows are of to the newest column.
     """
 
     states: Mapping[Key, tuple[Key, int]] | None = None
-    lag: int = 0
+    reach: int = 0
 
 
 def share_states(wanted: Mapping[Key, int]) -> dict[Key, tuple[Key, int]]:
@@ -74,6 +74,7 @@ class Streaming(CourseWalk):
         sums: what is known of tensors that are summed over time.
         pairs: its states.
         periods: of what states become, by name: in every how many calls that is.
+        padding: the nodes that pad the streamed axis.
         steps: the columns of the input that blocks of attentions have, by their last products.
         masks: by the name of an input, in which call from 0 on each column of a tensor is one of the recording.
         needs, wanted: what walks before found, and what this one finds.
@@ -93,10 +94,11 @@ class Streaming(CourseWalk):
         self.hop, self.needs, self.is_window, self.is_sketch = hop, needs or Needs(), is_window, needs is None
         self.sums = sums or WindowSums()
         self.wanted: dict[Key, int] = {}
-        self.windows: list[Course] = []
+        self.windows: list[tuple[Course, int]] = []
         self.pairs: list[Pair] = []
         self.periods: dict[str, int] = {}
         self.ends: list[tuple[Tensor, Tensor]] = []  # states as they are read and as they are left
+        self.padding: list[Node] = []
         self.steps: dict[Node, int | Fraction] = {}
         self.masks: dict[str, np.ndarray] = {}
         self._histories: dict[Key, Tensor] = {}
@@ -109,8 +111,8 @@ class Streaming(CourseWalk):
 
     def slide(self, node: Node, x: Tensor, span: WindowSpan, fill: Fill) -> tuple[Tensor, Course]:
         course, new = self.courses[x], self.columns(x)
-        if self.is_window and (span.before > 0 or span.after > 0):
-            raise _pad_columns(node)
+        if span.before > 0 or span.after > 0:
+            self._note_padding(node)
         columns = new * self.calls(course.period * span.stride) // self.calls(course.period)
         delay = max(0, -((span.before + span.stride - span.reach - course.delay) // span.stride))
         past = delay * span.stride + span.before - course.delay
@@ -163,13 +165,13 @@ class Streaming(CourseWalk):
         return self._history(x, delay - course.delay, self.columns(x), course.fill if course.delay < 0 else None)
 
     def window(self, x: Tensor, count: int) -> Tensor:
-        course = self.courses[x]
-        return self._history(x, count - self.columns(x) + self._lag_window(course), count, self._fill_window(x))
+        return self._history(x, count - self.columns(x) + self._lag_window(x), count, self._fill_window(x))
 
-    def _lag_window(self, course: Course) -> int:
-        """How many columns of a tensor have come behind a window, that all windows end at one time."""
-        self.windows.append(course)
-        return max(0, self.needs.lag // course.period - course.delay)
+    def _lag_window(self, x: Tensor) -> int:
+        """How many columns of a tensor have come behind a window: all windows begin at one time, as those of the file do."""
+        course, columns = self.courses[x], self.columns_in_file(x)
+        self.windows.append((course, columns))
+        return max(0, self.needs.reach // course.period - course.delay - columns)
 
     def _fill_window(self, x: Tensor) -> Fill:
         """What stands in windows for columns from before the recording."""
@@ -181,7 +183,7 @@ class Streaming(CourseWalk):
         if total not in self.sums.running:
             return False
         course, new, count = self.courses[x], self.columns(x), self.columns_in_file(x)
-        late, fill = self._lag_window(course), self._fill_window(x)
+        late, fill = self._lag_window(x), self._fill_window(x)
         assert isinstance(fill, float)
         past = Tensor(f"{total.name} (past {len(self.pairs)})", total.shape, total.dtype)
         enters, leaves = (
@@ -193,8 +195,7 @@ class Streaming(CourseWalk):
         return self.show(node, result)
 
     def pad(self, node: Node, before: int, after: int, fill: float) -> bool:
-        if self.is_window:
-            raise _pad_columns(node)
+        self._note_padding(node)
         x = node.operands[0]
         course, columns = self.courses[x], self.columns(x)
         require(course.delay >= 0 or fill == course.fill)
@@ -205,6 +206,11 @@ class Streaming(CourseWalk):
         self.now[node.outputs[0]] = shown
         require(columns == shown.shape[course.axis])
         return True
+
+    def _note_padding(self, node: Node) -> None:
+        if self.is_window:
+            raise _pad_columns(node)
+        self.padding.append(node)
 
     def recur(self, node: Node) -> bool:
         if self.is_window:
@@ -305,7 +311,11 @@ def _pad_columns(node: Node) -> UnsupportedError:
     return UnsupportedError(what, "Leave --stream-mode window out: then padding is at the ends of the recording alone.")
 
 
-def find_lag(windows: list[Course]) -> int:
-    """By how many columns of the input all that needs windows lags: all of them end at one time."""
-    step = find_common_hop(windows)
-    return -(-max((max(course.delay, 0) * course.period for course in windows), default=0) // step) * step
+def find_reach(windows: Sequence[tuple[Course, int]]) -> int:
+    """How many columns of the input there are from the beginning of all windows on until all of them have come.
+
+    Args:
+        windows: courses of tensors, and their columns in the file.
+    """
+    step = find_common_hop(course for course, _ in windows)
+    return -(-max(((course.delay + columns) * course.period for course, columns in windows), default=0) // step) * step
