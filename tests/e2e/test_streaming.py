@@ -240,7 +240,7 @@ def test_what_needs_the_window_is_said(tmp_path: Path) -> None:
     compiled = deeploy.compile(save_network("ds_cnn", tmp_path / "m.onnx"), stream="x0.2", certify=False)
     assert compiled.notes == (
         "stream: each inference takes 2 new columns of x0; columns by which outputs lag: t13_0 6",
-        "stream: node Conv_0 (Conv) and 2 others pad the recording, not every window: deeploy evaluate says what it changes",
+        "stream: node Conv_0 (Conv) and 2 more pad the recording, not every window: deeploy evaluate says what that changes",
         "stream: computed of a window, anew in every inference: node AveragePool_10 (AveragePool), and what follows",
     )
 
@@ -267,3 +267,11 @@ def test_a_stream_has_no_end(tmp_path: Path, hop: int, monkeypatch: pytest.Monke
     compiled = deeploy.compile(path, stream=f"x0.2={hop}")
     assert streams.count_samples(compiled.network, 1) > 14
     assert verify_compiled(compiled, path).passed
+
+
+def test_sums_of_floats_may_have_another_order(shared_models: Path) -> None:
+    """A call's convolution of one column adds up in another order than that of the whole recording."""
+    path = shared_models / "real" / "eegnet" / "network.onnx"
+    found = verify_compiled(deeploy.compile(path, stream="x.3=16", certify=False), path)
+    lengthened = next(comparison for against, comparison in found.comparisons if against == "the lengthened network")
+    assert found.passed and 0 < lengthened.worst < 1e-6

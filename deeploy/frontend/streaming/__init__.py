@@ -85,10 +85,9 @@ class StreamDescription:
         late = ", ".join(f"{shorten(out.name)} {out.calls}" for out in self.outputs if out.calls > 1)
         lines += [f"stream: inferences from one new result to the next: {late}"] if late else []
         if self.padding:
-            others = f" and {len(self.padding) - 1} others" if len(self.padding) > 1 else ""
-            lines.append(
-                f"stream: {shorten(self.padding[0])}{others} pad the recording, not every window: deeploy evaluate says what it changes"
-            )
+            count = len(self.padding) - 1
+            who = f"{shorten(self.padding[0])} pads" if not count else f"{shorten(self.padding[0])} and {count} more pad"
+            lines.append(f"stream: {who} the recording, not every window: deeploy evaluate says what that changes")
         for band in self.bands:
             limit = ", as many as the window has" if band.is_limited else ""
             lines.append(f"stream: {shorten(band.node)} sees {band.before} columns before{limit}, and {band.after} behind")
