@@ -102,19 +102,27 @@ def execute_call(program: Program, call: Call, memory: dict[str, np.ndarray], pa
         if tensor is None:
             arrays[name] = None
         elif tensor.data is not None:
-            box = tuple(slice(size) for size in current_shape(call, name, tensor.shape, rows)) if name not in call.kernel.layouts else ()
-            tensor = replace(tensor, data=tensor.data[box], shape=tensor.data[box].shape)
+            shape = tensor.shape if name in call.kernel.layouts else current_shape(call, name, tensor.shape, rows)
+            tensor = _cut_tensor(tensor, shape)
             arrays[name] = tensor.data
         else:
-            tensor = replace(tensor, shape=places[name].shape)
+            tensor = _cut_tensor(tensor, places[name].shape)
             buffer = program.buffers[call.operands[name].buffer]
             flat = buffer.data.ravel() if buffer.data is not None else memory[buffer.name]
             arrays[name] = window_view(flat, places[name]).copy()
         inputs.append(tensor)
-    results = tuple(replace(t, shape=places[name].shape) for name, t in zip(call.kernel.outputs, call.node.outputs, strict=True))
-    current = replace(call, node=replace(call.node, inputs=tuple(inputs), outputs=results))
+    results = tuple(_cut_tensor(t, places[name].shape) for name, t in zip(call.kernel.outputs, call.node.outputs, strict=True))
+    is_whole = all(a is b for a, b in zip((*inputs, *results), (*call.node.inputs, *call.node.outputs), strict=True))
+    current = call if is_whole else replace(call, node=replace(call.node, inputs=tuple(inputs), outputs=results))
     for name, value in zip(call.kernel.outputs, evaluate_call(current, arrays), strict=True):
         window_view(memory[call.operands[name].buffer], places[name])[...] = value
+
+
+def _cut_tensor(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A tensor with as many elements along every axis as there are of it now; itself where these are all."""
+    if tensor.shape == shape:
+        return tensor
+    return replace(tensor, shape=shape, data=None if tensor.data is None else tensor.data[tuple(map(slice, shape))])
 
 
 def current_shape(call: Call, name: str, shape: tuple[int, ...], rows: int) -> tuple[int, ...]:
@@ -130,7 +138,9 @@ def current_shape(call: Call, name: str, shape: tuple[int, ...], rows: int) -> t
 def access_at(program: Program, call: Call, name: str, past: int = 0) -> Access:
     """What a call sees of an operand's buffer when ``past`` rows exist before the inference."""
     operand = call.operands[name]
-    rows = past + program.dynamic_length.rows if program.dynamic_length is not None else 0
+    if program.dynamic_length is None:
+        return operand.access
+    rows = past + program.dynamic_length.rows
     return replace(
         operand.access,
         offset=operand.access.offset + operand.moved_elements(past),
