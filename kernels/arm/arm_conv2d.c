@@ -11,10 +11,17 @@
 #define MATRIX_T W_T
 #include "arm_dot.h"
 
+/* Four at a time, of which the last ones may have been copied before. */
 static inline X_T *copy(X_T *to, const X_T *from, int count) {
-    for (; count >= 4; count -= 4, to += 4, from += 4) memcpy(to, from, 4);
-    for (; count > 0; count--) *to++ = *from++;
-    return to;
+    X_T *const end = to + count;
+    if (count < 4) {
+        while (to != end) *to++ = *from++;
+        return end;
+    }
+    const X_T *const last = from + count - 4;
+    for (; from < last; from += 4, to += 4) memcpy(to, from, 4);
+    memcpy(end - 4, last, 4);
+    return end;
 }
 
 static inline X_T *outside(X_T *to, int value, int count) {
@@ -57,7 +64,7 @@ OUT_OF_LINE void widen_window(const struct arm_conv2d *k, const X_T *image, int 
         const X_T *x = image + row * k->x_row + iw * k->x_column;
         for (int fw = 0, column = iw; fw < taps; fw++, column += k->dilation_w) {
             if (is_row && column >= 0 && column < k->width)
-                pairs = widen(x, run, pairs);
+                pairs = widen_here(x, run, pairs);
             else
                 pairs = fill_pairs(k->zero_point, run, pairs);
             x += k->dilation_w * k->x_column;
@@ -66,8 +73,9 @@ OUT_OF_LINE void widen_window(const struct arm_conv2d *k, const X_T *image, int 
 }
 
 /* `count` positions of an image from number `first` of row `row` on, four or fewer, whose outputs lie y_column apart.
- */
-static void positions(const struct arm_conv2d *k, const X_T *image, Y_T *y, int row, int first, int count) {
+ * With `is_pixel`, each sees one pixel. */
+static void positions(const struct arm_conv2d *k, const X_T *image, Y_T *y, int row, int first, int count,
+                      int is_pixel) {
     const int depth = (k->kernel_h * k->kernel_w * k->channels + 3) & ~3, is_whole = !(k->channels & 3);
     uint32_t near[256], *const pairs = (9 - is_whole) * depth > (int)sizeof near ? k->windows : near;
     X_T *const room = (X_T *)(pairs + 2 * depth);
@@ -76,7 +84,9 @@ static void positions(const struct arm_conv2d *k, const X_T *image, Y_T *y, int 
         int ih = row * k->stride_h - k->top, iw = first * k->stride_w - k->left;
         for (int i = 0; i < count; i++, iw += k->stride_w) {
             while (iw >= width) iw -= width + k->left, ih += k->stride_h;
-            if (is_whole) {
+            if (is_pixel) {
+                widen_here(image + ih * k->x_row + iw * k->x_column, depth, pairs + i);
+            } else if (is_whole) {
                 widen_window(k, image, ih, iw, pairs + i);
             } else {
                 copy_window(k, image, ih, iw, depth, room);
@@ -95,13 +105,15 @@ static void positions(const struct arm_conv2d *k, const X_T *image, Y_T *y, int 
 void KERNEL(const struct arm_conv2d *k) {
     const int is_dense = k->y_row == k->out_width * k->y_column; /* then four positions may be of several rows */
     const int rows = is_dense ? 1 : k->out_height, columns = is_dense ? k->out_height * k->out_width : k->out_width;
+    const int is_inside = (k->out_height - 1) * k->stride_h < k->height && (k->out_width - 1) * k->stride_w < k->width;
+    const int is_pixel = is_inside && k->kernel_h * k->kernel_w == 1 && !(k->channels & 3) && !k->top && !k->left;
     for (int n = 0; n < k->batch; n++) {
         const X_T *const image = (const X_T *)k->x + n * k->x_batch;
         for (int row = 0; row < rows; row++) {
             Y_T *y = (Y_T *)k->y + n * k->y_batch + row * k->y_row;
             int oh = row, ow = 0;
             for (int left = columns; left > 0; left -= VECTORS, y += VECTORS * k->y_column) {
-                positions(k, image, y, oh, ow, left < VECTORS ? left : VECTORS);
+                positions(k, image, y, oh, ow, left < VECTORS ? left : VECTORS, is_pixel);
                 for (ow += VECTORS; ow >= k->out_width; oh++) ow -= k->out_width;
             }
         }

@@ -9,7 +9,7 @@ enum { VECTORS = 4 };
 
 /* Elements of a vector, as pairs among those of all VECTORS: of four, the even ones, then the odd ones. Returns where
  * the next ones lie. */
-static inline uint32_t *widen(const VECTOR_T *x, int depth, uint32_t *pairs) {
+static inline uint32_t *widen_here(const VECTOR_T *x, int depth, uint32_t *pairs) {
 #pragma GCC unroll 2
     for (const VECTOR_T *const end = x + (depth & ~7); x != end; x += 8, pairs += 4 * VECTORS) {
         const uint32_t word = arm_word(x), next = arm_word(x + 4);
@@ -24,24 +24,15 @@ static inline uint32_t *widen(const VECTOR_T *x, int depth, uint32_t *pairs) {
     return pairs;
 }
 
+OUT_OF_LINE uint32_t *widen(const VECTOR_T *x, int depth, uint32_t *pairs) {
+    return widen_here(x, depth, pairs);
+}
+
 /* Pairs of `depth` elements that have the same value. */
 static inline uint32_t *fill_pairs(int value, int depth, uint32_t *pairs) {
     const uint32_t pair = (uint32_t)(uint16_t)value * 0x10001u;
     for (; depth > 0; depth -= 4, pairs += 2 * VECTORS) pairs[0] = pair, pairs[VECTORS] = pair;
     return pairs;
-}
-
-/* first + vector j, widened, times w: sixteen products for each word of w that is loaded and widened, in 22 cycles of a
- * Cortex-M4. */
-static inline struct arm_four_sums dots_of_vectors(const uint32_t *pairs, const MATRIX_T *w, int depth, int32_t first) {
-    struct arm_four_sums s = {first, first, first, first};
-    const void *at = w;
-    if (depth & 4) ARM_VECTORS(MATRIX_T)(&s, &pairs, &at);
-    for (const void *const end = w + depth; at != end;) {
-        ARM_VECTORS(MATRIX_T)(&s, &pairs, &at);
-        ARM_VECTORS(MATRIX_T)(&s, &pairs, &at);
-    }
-    return s;
 }
 
 /* low, high += vectors, widened, times two filters: of four elements the words have the bytes 0 and 2 of both, then 1
@@ -69,10 +60,10 @@ static inline const MATRIX_T *dots_of_two_filters(const uint32_t *pairs, const M
 /* The same of the first vector alone. */
 static inline void dots_of_pair(const uint32_t *pairs, const MATRIX_T *w, int depth, int32_t *sum, int32_t *next) {
     int32_t s = *sum, t = *next;
-    for (int i = 0; i < depth; i += 2, w += 4, pairs += VECTORS) {
-        const uint32_t word = arm_word(w);
-        s = arm_multiply_add(s, *pairs, ARM_EVEN(MATRIX_T, word)),
-        t = arm_multiply_add(t, *pairs, ARM_ODD(MATRIX_T, word));
+    for (const MATRIX_T *const end = w + 2 * depth; w != end; w += 8, pairs += 2 * VECTORS) {
+        const uint32_t word = arm_word(w), odd = arm_word(w + 4), x = pairs[0], x_odd = pairs[VECTORS];
+        s = arm_multiply_add(s, x, ARM_EVEN(MATRIX_T, word)), t = arm_multiply_add(t, x, ARM_ODD(MATRIX_T, word));
+        s = arm_multiply_add(s, x_odd, ARM_EVEN(MATRIX_T, odd)), t = arm_multiply_add(t, x_odd, ARM_ODD(MATRIX_T, odd));
     }
     *sum = s, *next = t;
 }
@@ -108,9 +99,8 @@ OUT_OF_LINE void multiply_vectors(const uint32_t *pairs, const MATRIX_T *w, int 
     }
     if (filters & 1) {
         const struct arm_channel c = arm_channel(e, channel);
-        const struct arm_four_sums s = dots_of_vectors(pairs, w, depth, arm_first(c));
-        y[0] = arm_finish(s.s0, c, e), y[step] = arm_finish(s.s1, c, e), y += 2 * step;
-        y[0] = arm_finish(s.s2, c, e), y[step] = arm_finish(s.s3, c, e);
+        for (int i = 0; i < VECTORS; i++, y += step)
+            y[0] = arm_finish(dot_of_one(pairs + i, w, depth, arm_first(c)), c, e);
     }
 }
 

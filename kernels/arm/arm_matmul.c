@@ -33,9 +33,9 @@ OUT_OF_LINE void multiply_row(const struct matmul_dot *k, const A_T *a, const B_
         struct arm_four_sums s = {arm_first(arm_channel(e, n)), arm_first(arm_channel(e, n + 1)),
                                   arm_first(arm_channel(e, n + 2)), arm_first(arm_channel(e, n + 3))};
         const A_T *x = a;
-        for (; end - x >= 16; x += 16, b += 64) {
-#pragma GCC unroll 4
-            for (int i = 0; i < 4; i++) ARM_FOUR_COLUMNS(A_T, B_T)(&s, x + 4 * i, b + 16 * i);
+        for (; end - x >= 32; x += 32, b += 128) {
+#pragma GCC unroll 8
+            for (int i = 0; i < 8; i++) ARM_FOUR_COLUMNS(A_T, B_T)(&s, x + 4 * i, b + 16 * i);
         }
         for (; end - x >= 4; x += 4, b += 16) ARM_FOUR_COLUMNS(A_T, B_T)(&s, x, b);
         for (; x != end; x++, b += 4) s.s0 += *x * b[0], s.s1 += *x * b[1], s.s2 += *x * b[2], s.s3 += *x * b[3];

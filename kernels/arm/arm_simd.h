@@ -172,24 +172,6 @@ static inline void arm_forget(void) {
     __asm__("" ::: "memory");
 }
 
-/* Four sums + four bytes times those of four vectors, which are widened: their pairs of even bytes, then of odd ones.
- * The registers have names, since a load of several takes them in their order. */
-#define ARM_FOUR_VECTORS(name, widen)                                                                         \
-    static inline void name(struct arm_four_sums *s, const uint32_t **pairs, const void **bytes) {            \
-        uint32_t word, half;                                                                                  \
-        __asm__("ldr %4, [%7], #4\n\tldmia %6!, {r4, r5, r6, r8}\n\t" widen                                   \
-                " %5, %4\n\tsmlad %0, r4, %5, %0\n\tsmlad %1, r5, %5, %1\n\tsmlad %2, r6, %5, %2\n\t"         \
-                "smlad %3, r8, %5, %3\n\tldmia %6!, {r4, r5, r6, r8}\n\t" widen                               \
-                " %5, %4, ror #8\n\tsmlad %0, r4, %5, %0\n\tsmlad %1, r5, %5, %1\n\tsmlad %2, r6, %5, %2\n\t" \
-                "smlad %3, r8, %5, %3"                                                                        \
-                : "+r"(s->s0), "+r"(s->s1), "+r"(s->s2), "+r"(s->s3), "=&r"(word), "=&r"(half), "+r"(*pairs), \
-                  "+r"(*bytes)                                                                                \
-                :                                                                                             \
-                : "r4", "r5", "r6", "r8", "memory");                                                          \
-    }
-ARM_FOUR_VECTORS(arm_four_vectors_s8, "sxtb16")
-ARM_FOUR_VECTORS(arm_four_vectors_u8, "uxtb16")
-
 /* Four sums + a pair of each of two vectors times those of two filters, whose bytes alternate in a word. */
 #define ARM_TWO_FILTERS(name, widen)                                                                                 \
     static inline __attribute__((always_inline)) struct arm_filters name(struct arm_four_sums *s, const uint32_t *x, \
@@ -310,19 +292,6 @@ ARM_TAP(arm_tap_u8, arm_same_tap_u8, arm_widen_u8, arm_widen_odd_u8)
 ARM_SHARED_TAP(arm_shared_tap_s8, arm_tap_s8, arm_same_tap_s8)
 ARM_SHARED_TAP(arm_shared_tap_u8, arm_tap_u8, arm_same_tap_u8)
 
-#define ARM_FOUR_VECTORS(name, widen_even, widen_odd)                                              \
-    static inline void name(struct arm_four_sums *s, const uint32_t **pairs, const void **bytes) { \
-        const uint32_t word = arm_word(*bytes), even = widen_even(word), odd = widen_odd(word);    \
-        const uint32_t *const p = *pairs;                                                          \
-        s->s0 = arm_multiply_add(arm_multiply_add(s->s0, p[0], even), p[4], odd);                  \
-        s->s1 = arm_multiply_add(arm_multiply_add(s->s1, p[1], even), p[5], odd);                  \
-        s->s2 = arm_multiply_add(arm_multiply_add(s->s2, p[2], even), p[6], odd);                  \
-        s->s3 = arm_multiply_add(arm_multiply_add(s->s3, p[3], even), p[7], odd);                  \
-        *pairs = p + 8, *bytes = (const uint8_t *)*bytes + 4;                                      \
-    }
-ARM_FOUR_VECTORS(arm_four_vectors_s8, arm_widen_s8, arm_widen_odd_s8)
-ARM_FOUR_VECTORS(arm_four_vectors_u8, arm_widen_u8, arm_widen_odd_u8)
-
 static inline const uint32_t *arm_hidden(const uint32_t *pointer) {
     return pointer;
 }
@@ -359,7 +328,5 @@ ARM_TWO_FILTERS(arm_two_filters_u8, arm_widen_u8, arm_widen_odd_u8)
                                : arm_four_columns_s8_s8)
 
 #define ARM_FILTERS(type) (ARM_IS_UNSIGNED(type) ? arm_two_filters_u8 : arm_two_filters_s8)
-
-#define ARM_VECTORS(type) (ARM_IS_UNSIGNED(type) ? arm_four_vectors_u8 : arm_four_vectors_s8)
 
 #endif

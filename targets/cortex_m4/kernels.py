@@ -68,7 +68,7 @@ def _encode_columns(array: np.ndarray, node: Node) -> np.ndarray:
 
 def _macros_of_filter(node: Node) -> dict[str, str]:
     window = conv.window(node)
-    steps = {"FILTER_WIDTH": window.width, "STRIDE": window.strides[1], "DILATION": window.dilations[1]}
+    steps = {"FILTER_HEIGHT": window.height, "FILTER_WIDTH": window.width, "STRIDE": window.strides[1], "DILATION": window.dilations[1]}
     return {**_list_macros(node), **{name: str(number) for name, number in steps.items()}}
 
 
