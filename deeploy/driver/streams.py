@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -35,6 +36,15 @@ def count_samples(network: Network, least: int) -> int:
     return _FURTHER * least + -(-(stream.window + max(output.delay for output in stream.outputs)) // stream.hop)
 
 
+def hold_other_inputs(network: Network, entry: Document, samples: Sequence[Arrays]) -> list[Arrays]:
+    """Samples of a stream whose inputs that do not stream are those of the first one, as the lengthened network has them once."""
+    streamed = network.streamed
+    assert streamed is not None
+    names = [port["name"] for port in entry["inputs"]]
+    pairs = [[*zip(names, sample, samples[0], strict=True)] for sample in samples]
+    return [[own if name == streamed.stream.input else first for name, own, first in sample] for sample in pairs]
+
+
 def compare_recording(
     network: Network, entry: Document, interpreted: Sequence[Document], samples: Sequence[Arrays], outputs: Sequence[np.ndarray]
 ) -> tuple[list[tuple[str, Comparison]], list[str]]:
@@ -47,9 +57,10 @@ def compare_recording(
     assert streamed is not None
     place = [port["name"] for port in entry["inputs"]].index(streamed.stream.input)
     hops, notes = [sample[place] for sample in samples], list[str]()
+    others = {port["name"]: array for port, array in zip(entry["inputs"], samples[0], strict=True)}
 
     def compare(name: str, run: Run, ports: Sequence[Document]) -> list[tuple[str, Comparison]]:
-        wanted = zip(ports, outputs, find_expected(streamed, hops, outputs, run), strict=True)
+        wanted = zip(ports, outputs, find_expected(streamed, hops, outputs, run, others), strict=True)
         return [(name, compare_output(port, got, y, None)) for port, got, y in wanted if got.dtype.kind == y.dtype.kind]
 
     floats = [port["equality"] == "float" for port in entry["outputs"]]  # whose sums may have another order over more columns
@@ -75,20 +86,29 @@ def _judge_steps(comparison: Comparison, is_lengthened: bool) -> Comparison:
     return replace(comparison, passed=True, rule="one step, and equal to the lengthened network")
 
 
-def find_expected(streamed: Streamed, hops: Sequence[np.ndarray], got: Sequence[np.ndarray], run: Run) -> Arrays:
+def find_expected(
+    streamed: Streamed,
+    hops: Sequence[np.ndarray],
+    got: Sequence[np.ndarray],
+    run: Run,
+    others: Mapping[str, np.ndarray] = MappingProxyType({}),
+) -> Arrays:
     """The outputs that all calls of a stream have to give, stacked; columns from before the recording are those of ``got``.
 
     Args:
         run: computes the outputs of a graph for some samples.
+        others: inputs that do not stream, by name, which are the same in all calls.
     """
     stream, recording = streamed.stream, np.concatenate(hops, streamed.stream.axis)
     lengthened = lengthen_graph(streamed.source, streamed.wanted, recording.shape[stream.axis])
-    found = dict(zip([t.name for t in lengthened.body.outputs], run(lengthened.body, [[recording]])[0], strict=True))
+    given = [recording if t.name == stream.input else others[t.name] for t in lengthened.body.inputs]
+    found = dict(zip([t.name for t in lengthened.body.outputs], run(lengthened.body, [given])[0], strict=True))
     values = {output.name: _cut_output(output, found[output.name], len(hops)) for output in stream.outputs if output.axis is not None}
     if lengthened.head.outputs:
         late = next(output for output in stream.outputs if output.name == lengthened.head.outputs[0].name)
         windows = [_cut_windows(lengthened, (call + 1) * stream.hop - late.reach, found) for call in _new_calls(late, len(hops))]
-        computed = run(lengthened.head, windows)
+        further = [others[t.name] for t in lengthened.head.inputs[len(lengthened.cuts) :]]
+        computed = run(lengthened.head, [[*arrays, *further] for arrays in windows])
         for place, tensor in enumerate(lengthened.head.outputs):
             values[tensor.name] = [outputs[place] for outputs in computed]
     results = []

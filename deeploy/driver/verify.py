@@ -203,6 +203,7 @@ def verify_compiled(
         samples, stacked, notes = drawn if inputs is None else _load_samples(inputs, entry)
         if network.streamed is not None or (inputs is None and "context" in entry):
             samples, sequence = samples[: entry["context"] // entry["rows"]], True
+        samples = streams.hold_other_inputs(network, entry, samples) if network.streamed is not None else samples
         _check_sequence(entry, len(samples), sequence)
         device = make_runner(on, sanitize, board=board, port=port)
         outputs = device.run(folder, entry, samples, sequence).outputs

@@ -275,3 +275,13 @@ def test_sums_of_floats_may_have_another_order(shared_models: Path) -> None:
     found = verify_compiled(deeploy.compile(path, stream="x.3=16", certify=False), path)
     lengthened = next(comparison for against, comparison in found.comparisons if against == "the lengthened network")
     assert found.passed and 0 < lengthened.worst < 1e-6
+
+
+def test_inputs_that_do_not_stream_are_the_same_for_a_recording(tmp_path: Path) -> None:
+    n = Net()
+    x, speaker, room = n.x(1, 4, 16), n.x(1, 5, 1), n.x(1, 3)
+    columns = n.Add(n.Conv(x, n.w(5, 4, 3), pads=[1, 1]), speaker)
+    scores = n.Add(n.Gemm(n.Flatten(n.GlobalAveragePool(columns)), n.w(5, 3)), room)
+    path = n.save(tmp_path / "m.onnx", n.Relu(columns), scores)
+    found = verify_compiled(deeploy.compile(path, stream="x0.2=4"), path)
+    assert found.passed and len(found.comparisons) == 6

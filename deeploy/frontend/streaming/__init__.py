@@ -214,7 +214,7 @@ class Lengthened:
         body: whose outputs are those that stream, and what windows are cut from, in the order of ``cuts``.
         cuts: where windows are cut from, how many columns these have in the file, how many a window has, and what stands before the
             recording.
-        head: whose inputs are windows, and whose outputs are those that need them.
+        head: whose inputs are windows, and others of the network, and whose outputs are those that need them.
     """
 
     body: Graph
@@ -231,9 +231,10 @@ def lengthen_graph(graph: Graph, wanted: StreamAxis, columns: int, is_sketch: bo
     streamed = [walked.of(t) for t in graph.outputs if t in walked.courses]
     cuts = [walked.of(tensor) for tensor, _, _ in walked.windows.values()]
     body = replace(graph, inputs=tuple(walked.of(t) for t in graph.inputs), outputs=tuple(dict.fromkeys((*streamed, *cuts))))
-    head = replace(
-        graph, inputs=tuple(walked.windows), outputs=tuple(_keep_name(walked.of(t), t) for t in graph.outputs if t in walked.whole)
-    )
+    outputs = tuple(_keep_name(walked.of(t), t) for t in graph.outputs if t in walked.whole)
+    others = [t for t in graph.inputs if t is not source]
+    head = replace(graph, inputs=(*walked.windows, *others), outputs=outputs)
+    head = replace(head, inputs=tuple(t for t in head.inputs if t not in others or t in head.readers))
     windows = walked.windows.items()
     places = [(tensor, course, walked.columns_in_file(tensor), own.shape[course.axis], fill) for own, (tensor, course, fill) in windows]
     return Lengthened(name_all(body), tuple(places), name_all(head))
