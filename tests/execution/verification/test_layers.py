@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -19,7 +20,8 @@ from deeploy.errors import BuildError, DeeployError
 from deeploy.execution.runners import gvsoc
 from deeploy.execution.verification import layers
 from deeploy.options import Options
-from tests.models import save_graph
+from deeploy.training.step import TrainOptions, make_step
+from tests.models import Net, save_graph
 
 SHAPE = (1, 8, 64, 8)
 
@@ -114,6 +116,21 @@ def test_layers_of_chains_are_named(three_convolutions_model: Path, tmp_path: Pa
     assert inside and all(name in found.partition("only a part is in memory")[2] for name in inside), found
     count = len(compiled.plan.program.calls)
     assert found.startswith(f"{count - len(inside)} of {count} layers agree with the interpreter"), found
+
+
+def test_states_are_compared_before_a_later_layer_writes_them_anew(tmp_path: Path) -> None:
+    n = Net()
+    model = make_step(
+        n.save(tmp_path / "m.onnx", n.MatMul(n.Relu(n.MatMul(n.x(2, 3), n.w(3, 4))), n.w(4, 2)), opset=20), TrainOptions("mse")
+    )
+    onnx.save(model, tmp_path / "step.onnx")
+    compiled = deeploy.compile(tmp_path / "step.onnx")
+    compiled.write(tmp_path / "out")
+    program, rng = compiled.plan.program, np.random.default_rng(0)
+    feeds = [rng.standard_normal(program.buffers[name].shape).astype(np.float32) for name in program.inputs]
+    entry = select_network(read_manifest(tmp_path / "out"))
+    (found, *_) = layers.layer_differences(tmp_path / "out", entry, compiled.plan, feeds, tmp_path / "step.onnx")
+    assert found.startswith("all "), found
 
 
 def test_a_simulation_without_snapshots(three_convolutions_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
