@@ -68,11 +68,14 @@ def _dilated(dilation: int, is_depthwise: bool) -> tuple[Case, ...]:
     return tuple(result)
 
 
-def _sums(*shapes: tuple[int, int, int, int, tuple[int, int], int, int]) -> tuple[Case, ...]:
-    """Convolutions that keep their size but for the stride, without a requantisation; the last number is the dilation along rows."""
+def _sums(*shapes: tuple[int, int, int, int, tuple[int, int], int, int], groups: int = 1) -> tuple[Case, ...]:
+    """Convolutions that keep their size but for the stride, without a requantisation; the last number is the dilation along rows.
+
+    No groups (0): as many as there are channels.
+    """
     result = []
     for height, width, channels, filters, taps, stride, dilation in shapes:
-        case = cases.conv((height, width, channels), filters, taps, stride, 0, "plain")
+        case = cases.conv((height, width, channels), filters, taps, stride, 0, "plain", group=groups or channels)
         pads = ((taps[0] - 1) // 2, (taps[1] - 1) * dilation // 2) * 2
         result.append(replace(case, attrs={**case.attrs, "dilations": (1, dilation), "pads": pads}))
     return tuple(result)
@@ -146,6 +149,7 @@ SECOND = (
 
 
 BY_RUNS = ("n run", "n oh/6 ow/6 k/32 run group", "n oh/6 ow/6 k/32 run", "n oh ow k/8 run", "n oh ow c", "k run group")
+BY_BLOCKS = ("n run k/32", "n oh/6 ow/6 k/32 run group", "n oh/6 ow/6 k/32 run", "n oh ow k/8 run", "n oh ow k", "k run group")
 RUNS = (
     Gathered(
         "neureka_runs",
@@ -171,6 +175,33 @@ RUNS = (
             *((1, 40, 64, 32, (1, 3), 1, 8), (1, 48, 32, 64, (1, 5), 1, 4), (1, 30, 48, 48, (1, 5), 1, 1), (1, 66, 32, 16, (1, 3), 2, 3)),
         ),
         ("n run", "n ow/36 k/32 run group", "n ow/36 k/32 run", "n ow c", "k run group"),
+    ),
+    Gathered(
+        "neureka_depthwise_runs",
+        _sums(
+            *((16, 16, 32, 32, (5, 5), 1, 1), (8, 8, 96, 96, (5, 5), 1, 1), (4, 4, 128, 128, (5, 5), 1, 1), (12, 12, 64, 64, (7, 7), 1, 1)),
+            *((12, 20, 24, 24, (3, 9), 1, 1), (14, 14, 40, 40, (5, 5), 2, 1), (20, 8, 64, 64, (3, 3), 1, 2), (9, 9, 32, 32, (9, 9), 1, 1)),
+            groups=0,
+        ),
+        BY_BLOCKS,
+    ),
+    Gathered(
+        "neureka_depthwise_runs linear",
+        _sums(
+            *((1, 128, 32, 32, (1, 11), 1, 1), (1, 64, 64, 64, (1, 13), 1, 1), (1, 40, 96, 96, (1, 5), 1, 1), (1, 100, 48, 48, (1, 17), 1, 1)),
+            *((1, 72, 32, 32, (1, 9), 2, 1), (1, 64, 64, 64, (1, 3), 1, 4), (1, 20, 64, 64, (1, 15), 1, 1)),
+            groups=0,
+        ),
+        ("n run k/32", "n ow/36 k/32 run group", "n ow/36 k/32 run", "n ow k", "k run group"),
+    ),
+    Gathered(
+        "neureka_grouped_runs",
+        _sums(
+            *((16, 16, 64, 64, (3, 3), 1, 1), (12, 12, 32, 64, (3, 3), 1, 1), (8, 8, 96, 96, (5, 5), 1, 1), (10, 10, 64, 128, (1, 1), 1, 1)),
+            *((7, 9, 32, 32, (3, 5), 1, 1), (14, 14, 128, 128, (3, 3), 2, 1)),
+            groups=4,
+        ),
+        BY_BLOCKS,
     ),
 )
 

@@ -14,18 +14,25 @@ static int32_t within(int32_t value, int32_t most) {
 
 /* Bytes from pixel to pixel of the copy. */
 static int32_t across(const struct neureka_runs *k) {
-    return UPRIGHT ? k->rows * k->channels : k->channels;
+    return UPRIGHT ? k->rows * k->block : k->block;
 }
 
 static int32_t down(const struct neureka_runs *k) {
-    return UPRIGHT ? k->channels : k->columns * k->channels;
+    return UPRIGHT ? k->block : k->columns * k->block;
 }
 
 static uint8_t *put_border(const struct neureka_runs *k, uint8_t *to, int32_t count) {
     const uint8_t border = (uint8_t)(k->layer.padding_value & 255);
-    if (!UPRIGHT && count) xp_fill(to, border, count * k->channels);
-    for (int32_t i = 0; UPRIGHT && i < count; i++) xp_fill(to + i * across(k), border, k->channels);
+    if (!UPRIGHT && count) xp_fill(to, border, count * k->block);
+    for (int32_t i = 0; UPRIGHT && i < count; i++) xp_fill(to + i * across(k), border, k->block);
     return to + count * across(k);
+}
+
+static void copy_inside(const struct neureka_runs *k, const uint8_t *from, int32_t channels, uint8_t *to,
+                        int32_t count) {
+    if (!UPRIGHT && !IN_BLOCKS && count) xp_copy(to, from, count * channels);
+    for (int32_t i = 0; (UPRIGHT || IN_BLOCKS) && i < count; i++)
+        xp_copy(to + i * across(k), from + i * k->x_column, channels);
 }
 
 /* Copies `count` pixels of a row of what windows see, from column `first` on. */
@@ -34,11 +41,14 @@ static void copy_pixels(const struct neureka_runs *k, const uint8_t *image, int3
     const int is_inside = y >= 0 && y < k->height;
     const int32_t before = is_inside ? within(-x, count) : count;
     const int32_t inside = is_inside ? within(k->width - x - before, count - before) : 0;
-    uint8_t *to = put_border(k, k->padded + row * down(k) + first * across(k), before);
-    const uint8_t *from = image + y * k->x_row + (x + before) * k->channels;
-    if (!UPRIGHT && inside) xp_copy(to, from, inside * k->channels);
-    for (int32_t i = 0; UPRIGHT && i < inside; i++) xp_copy(to + i * across(k), from + i * k->channels, k->channels);
-    put_border(k, to + inside * across(k), count - before - inside);
+    const uint8_t *from = image + y * k->x_row + (x + before) * k->x_column;
+    uint8_t *at = k->padded + row * down(k) + first * across(k);
+    for (int32_t done = 0; done < k->channels; done += k->block, at += k->rows * k->columns * k->block) {
+        const int32_t channels = k->channels - done < k->block ? k->channels - done : k->block;
+        uint8_t *to = put_border(k, at, before);
+        copy_inside(k, from + done, channels, to, inside);
+        put_border(k, to + inside * across(k), count - before - inside);
+    }
 }
 
 /* The calling core's share of an image and its border. */
@@ -55,52 +65,67 @@ static void copy_share(void *argument) {
     }
 }
 
-/* A job for each run, of pixels that are `x_row` and `x_column` bytes apart. Jobs that add to the same sums are waited
- * for one by one, but for the last: they differ in three registers. */
-static void begin_runs(const struct neureka_runs *k, const struct neureka_tile *tile, int32_t x_row, int32_t x_column) {
+/* A job for each run, of pixels that are `x_row` and `x_column` bytes apart; unless it is the first one, nobody has
+ * waited for the job before. Jobs that add to the same sums differ in three registers. Leaves the last one. */
+static void begin_runs(const struct neureka_runs *k, const struct neureka_tile *tile, int32_t x_row, int32_t x_column,
+                       int is_first) {
     uint32_t registers[NEUREKA_REGISTERS];
     const int32_t next = k->dilation_w * x_column, below = k->dilation_h * x_row - k->runs_w * next;
     neureka_registers(&k->layer, tile, registers);
     for (int32_t i = 0; i < k->runs_h; i++, registers[NEUREKA_X] += (uint32_t)below) {
-        for (int32_t j = 0; j < k->runs_w; j++) {
-            if (i || j) rt_job_wait(k->accelerator);
+        for (int32_t j = 0; j < k->runs_w; j++, is_first = 0) {
+            if (!is_first) rt_job_wait(k->accelerator);
             rt_job(k->accelerator, registers, NEUREKA_REGISTERS);
-            registers[NEUREKA_WEIGHTS] += (uint32_t)k->weights, registers[NEUREKA_X] += (uint32_t)next;
+            registers[NEUREKA_WEIGHTS] += (uint32_t)k->w_run, registers[NEUREKA_X] += (uint32_t)next;
             registers[NEUREKA_CONFIG] |= NEUREKA_ADD; /* to the sums so far */
         }
     }
 }
 
-/* All outputs of an image. Leaves one job that was not waited for. */
-static void convolve(const struct neureka_runs *k, struct neureka_tile tile, int32_t x_row, int32_t x_column) {
+/* All outputs of a block of channels. */
+static void convolve(const struct neureka_runs *k, struct neureka_tile tile, int32_t x_row, int32_t x_column,
+                     int is_first) {
     tile.x_pixel = k->stride_w * x_column, tile.x_row = k->stride_h * x_row;
     const int32_t tall = tile.width / NEUREKA_PIXELS, rest = tile.width - NEUREKA_PIXELS * tall;
     if (!LINEAR) {
-        begin_runs(k, &tile, x_row, x_column);
+        begin_runs(k, &tile, x_row, x_column, is_first);
         return;
     }
     tile.x_row = NEUREKA_PIXELS * tile.x_pixel, tile.y_row = NEUREKA_PIXELS * tile.y_pixel;
     if (tall) {
         tile.height = tall, tile.width = NEUREKA_PIXELS;
-        begin_runs(k, &tile, x_row, x_column);
-        if (rest) rt_job_wait(k->accelerator);
+        begin_runs(k, &tile, x_row, x_column, is_first);
     }
     if (rest) {
         tile.x += (rt_address)(tall * tile.x_row), tile.y += (rt_address)(tall * tile.y_row);
         tile.height = 1, tile.width = rest;
-        begin_runs(k, &tile, x_row, x_column);
+        begin_runs(k, &tile, x_row, x_column, is_first && !tall);
     }
 }
 
+/* All blocks of an image. */
+static void convolve_blocks(const struct neureka_runs *k, const uint8_t *image, int is_copied,
+                            struct neureka_tile tile) {
+    const int32_t channels_out = tile.channels_out;
+    tile.x = is_copied ? (rt_address)k->padded : (rt_address)image;
+    for (int32_t done = 0; done < channels_out; done += k->block_out) {
+        tile.channels_out = channels_out - done < k->block_out ? channels_out - done : k->block_out;
+        convolve(k, tile, is_copied ? down(k) : k->x_row, is_copied ? across(k) : k->x_column, !done);
+        tile.x += (rt_address)(k->rows * k->columns * k->block);
+        tile.y += (rt_address)(k->block_out * (int32_t)sizeof(int32_t));
+        tile.weights += (rt_address)(k->block_out * k->w_channel);
+    }
+}
+
+/* Leaves one job that was not waited for. */
 void KERNEL(const struct neureka_runs *k) {
-    const int is_copied = UPRIGHT || k->top || k->left || k->rows > k->height || k->columns > k->width;
+    const int is_copied = UPRIGHT || IN_BLOCKS || k->top || k->left || k->rows > k->height || k->columns > k->width;
     struct neureka_tile tile = k->tile;
     for (int32_t image = 0; image < k->images; image++, tile.y += (rt_address)k->y_image) {
         struct source source = {k, (const uint8_t *)k->x + image * k->x_image};
         if (image) rt_job_wait(k->accelerator);
         if (is_copied && k->cores > 1) rt_fork(k->cores, copy_share, &source);
         if (is_copied && k->cores == 1) copy_share(&source);
-        tile.x = is_copied ? (rt_address)k->padded : (rt_address)source.image;
-        convolve(k, tile, is_copied ? down(k) : k->x_row, is_copied ? across(k) : k->channels);
+        convolve_blocks(k, source.image, is_copied, tile);
     }
 }

@@ -11,10 +11,11 @@ from deeploy.operators import conv
 from deeploy.operators.staircase import WORD
 from deeploy.target import DType, Node, Tensor
 
-from .npu import Array, EngineLayer, Mode, Normalisation, bound_sums, encode_weights, find_normalisation, weight_range
+from .npu import GROUP, Array, EngineLayer, Mode, Normalisation, bound_sums, encode_weights, find_normalisation, weight_range
 from .sums import Channels, channel_parameters
 
 LEAST_RUN = 16  # bytes of pixels side by side, of which a job computes 32 at a time
+LEAST_BLOCK = 24  # channels of outputs, the same, unless there are fewer
 DILATIONS = range(2, 5)  # of 3x3 convolutions that are computed by parts, of which larger ones have too many
 
 
@@ -83,29 +84,48 @@ def count_runs(node: Node) -> tuple[int, int]:
     return g.height, 1 if g.dilations[1] == 1 else g.width
 
 
+def count_block(node: Node) -> tuple[int, int]:
+    """Input channels that a run has, and output channels that see them: those of as many whole groups as fit into one pass of the engine."""
+    g = conv.window(node)
+    together = max(1, min(GROUP // g.channels, g.groups))
+    return together * g.channels, together * g.filters
+
+
 @lru_cache(maxsize=512)
 def lower_runs(node: Node) -> LoweredLayer | str:
     """A convolution as a sum of 1x1 ones, one for each run of taps, whose weights stand one behind the other; or what the engine would
     need instead.
+
+    Of several groups, weights are zero for the other channels of a block.
     """
     w, x, y = _read_constant(node.inputs[1]), node.inputs[0], node.outputs[0]
     if node.op != "Conv" or w is None or x is None or x.dtype.value not in ("s8", "u8"):
         return "a convolution of bytes with constant weights"
-    g = conv.window(node, w.shape)
-    height, width = count_runs(node)
-    if g.groups > 1 or (g.height, g.width) == (1, 1):
-        return "one group, and a window of several pixels"
-    if g.channels * g.height * g.width // (height * width) < LEAST_RUN:
-        return f"runs of {LEAST_RUN} bytes"
-    span = weight_range(w)
+    g, (height, width), (channels, filters) = conv.window(node, w.shape), count_runs(node), count_block(node)
+    if (g.height, g.width) == (1, 1) and g.groups == 1:
+        return "a window of several pixels"
+    if channels * g.height * g.width // (height * width) < LEAST_RUN or g.groups > 1 and filters < min(LEAST_BLOCK, w.shape[0]):
+        return f"runs of {LEAST_RUN} bytes, and {LEAST_BLOCK} channels of outputs that see them"
+    span = weight_range(w if g.groups == 1 else np.append(w, 0))
     if span is None:
         return f"weights within 8 bits, not {w.min()} to {w.max()}"
     if node.epilogue or y.dtype.value != "s32":
         return "sums without a requantisation"
     layer = EngineLayer(Mode.POINTWISE, x.dtype.value, y.dtype.value, *span, padding_value=g.zero_point)
-    taps = w.transpose(3, 2, 0, 1) if has_upright_runs(node) else w.transpose(2, 3, 0, 1)
-    runs = taps.reshape(height * width, -1, *w.shape[:2]).swapaxes(1, 2).reshape(height * width, w.shape[0], -1, 1, 1)
+    blocks = _fill_blocks(w, g.filters, channels, filters)
+    taps = blocks.transpose(3, 2, 0, 1) if has_upright_runs(node) else blocks.transpose(2, 3, 0, 1)
+    runs = taps.reshape(height * width, -1, *blocks.shape[:2]).swapaxes(1, 2).reshape(height * width, w.shape[0], -1, 1, 1)
     return LoweredLayer(layer, np.stack([encode_weights(run, layer) for run in runs]), None)
+
+
+def _fill_blocks(w: Array, filters: int, channels: int, block_filters: int) -> Array:
+    """Weights [K, channels, FH, FW] of all channels of a block, zero for those of other groups, of [K, C, FH, FW] of one group."""
+    blocks = np.zeros((w.shape[0], channels, *w.shape[2:]), np.int64)
+    outputs = np.arange(w.shape[0])
+    first = outputs % block_filters // filters * w.shape[1]
+    for channel in range(w.shape[1]):
+        blocks[outputs, first + channel] = w[:, channel]
+    return blocks
 
 
 @lru_cache(maxsize=512)

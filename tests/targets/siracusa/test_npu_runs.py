@@ -26,7 +26,7 @@ def windowed(shape: tuple[int, ...], filters: int, taps: tuple[int, int], x: str
     least = tuple((n - 1) * by + 1 for n, by in zip(taps, size["dilations"], strict=True))
     assert all(extent + attrs["pads"][axis] + attrs["pads"][axis + 2] >= least[axis] for axis, extent in enumerate(shape[1:3]))
     layer = image((*shape[:1], *(max(n, 3) for n in shape[1:3]), shape[3]), filters, 3, x, y, **{**size, "pads": ONE})
-    w = np.random.default_rng([*taps, filters]).integers(-30, 30, (filters, shape[3], *taps)).astype(np.int8)
+    w = np.random.default_rng([*taps, filters]).integers(-30, 30, (filters, shape[3] // attrs.get("group", 1), *taps)).astype(np.int8)
     inside = np.ascontiguousarray(layer.x[:, : shape[1], : shape[2]])
     made = replace(layer, x=inside, constants=(w, *layer.constants[1:]), attrs={**layer.attrs, "pads": attrs["pads"]})
     return made if y == "s32" else exactly(made)
@@ -45,6 +45,12 @@ LAYERS = [
     windowed((2, 1, 34, 16), 20, (1, 4), "s8", strides=(1, 2), pads=(0, 1, 0, 2)),
     looked_up(windowed((1, 1, 5, 64), 65, (1, 3), pads=(0, 1, 0, 1), zero_point=3)),
     windowed((1, 5, 20, 16), 16, (5, 2), pads=(0, 0, 0, 0)),
+    windowed((1, 9, 8, 70), 70, (5, 5), pads=(2, 2, 2, 2), group=70, zero_point=11),
+    windowed((2, 7, 8, 24), 24, (7, 3), "s8", strides=(2, 1), pads=(3, 1, 3, 0), group=24, zero_point=-7),
+    windowed((1, 1, 40, 64), 64, (1, 9), pads=(0, 8, 0, 8), dilations=(1, 2), group=64, zero_point=5),
+    windowed((1, 8, 9, 36), 54, (3, 3), pads=(1, 1, 1, 1), group=3, zero_point=6),
+    windowed((2, 6, 7, 80), 32, (1, 1), "s8", "s32", pads=(0, 0, 0, 0), group=2),
+    windowed((1, 6, 7, 20), 40, (2, 2), pads=(0, 1, 1, 0), dilations=(2, 2), group=20, zero_point=3),
 ]
 
 
@@ -52,11 +58,12 @@ def only_runs(is_resident: bool) -> Target:
     return replace(load("siracusa"), kernels=tuple(kernel for kernel in KERNELS if bool(kernel.resident) == is_resident))
 
 
-@pytest.mark.parametrize(("l1", "is_resident", "sanitize"), [(240_000, True, False), (26_000, False, True), (14_000, True, False)])
+@pytest.mark.parametrize(("l1", "is_resident", "sanitize"), [(240_000, True, False), (32_000, False, True), (14_000, True, False)])
 def test_sums_of_runs_are_what_the_references_give(tmp_path: Path, l1: int, is_resident: bool, sanitize: bool) -> None:
     made = compile_layers(LAYERS, only_runs(is_resident), Options(memory={"l1": l1}))
     kernels = kernels_of(made)
-    assert all(kernel.name.startswith("neureka_runs") for kernel in kernels)
+    names = {kernel.name.removesuffix("_sums").removesuffix("_nms") for kernel in kernels}
+    assert names == {"neureka_runs", "neureka_depthwise_runs", "neureka_grouped_runs"}
     words = [kernel.macros(layer.node()) for kernel, layer in zip(kernels, LAYERS, strict=True) if kernel.macros is not None]
     for macro, word in (("UPRIGHT", "upright"), ("LINEAR", "linear")):
         assert 2 <= sum(word in each[macro] for each in words) < len(words), "with and without"
@@ -90,7 +97,7 @@ def test_runs_lie_along_the_longer_side_whose_taps_are_neighbours(
 @pytest.mark.parametrize(
     ("layer", "reason"),
     [
-        (image((1, 9, 9, 8), 8, 5, group=8), "one group"),
+        (image((1, 9, 9, 64), 8, 3, group=2), "24 channels of outputs"),
         (image((1, 9, 9, 32), 8, 1), "a window of several pixels"),
         (image((1, 9, 9, 3), 8, 3), "runs of 16 bytes"),
         (product((3, 20), 4), "a convolution"),
@@ -98,4 +105,4 @@ def test_runs_lie_along_the_longer_side_whose_taps_are_neighbours(
 )
 def test_what_has_no_runs_has_a_reason(layer: Layer, reason: str) -> None:
     problems = [list_mismatches(kernel, layer.node()) for kernel in KERNELS]
-    assert all(problems) and (layer.op != "Conv" or all(reason in str(each) for each in problems)), problems
+    assert all(problems) and (layer.op != "Conv" or any(reason in str(each) for each in problems)), problems
