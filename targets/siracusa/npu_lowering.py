@@ -85,7 +85,7 @@ def count_runs(node: Node) -> tuple[int, int]:
 
 
 def count_block(node: Node) -> tuple[int, int]:
-    """Input channels that a run has, and output channels that see them: those of as many whole groups as fit into one pass of the engine."""
+    """Input channels that a run has, and output channels that see them: of as many whole groups as fit into a pass of the engine."""
     g = conv.window(node)
     together = max(1, min(GROUP // g.channels, g.groups))
     return together * g.channels, together * g.filters
@@ -104,7 +104,7 @@ def lower_runs(node: Node) -> LoweredLayer | str:
     g, (height, width), (channels, filters) = conv.window(node, w.shape), count_runs(node), count_block(node)
     if (g.height, g.width) == (1, 1) and g.groups == 1:
         return "a window of several pixels"
-    if channels * g.height * g.width // (height * width) < LEAST_RUN or g.groups > 1 and filters < min(LEAST_BLOCK, w.shape[0]):
+    if channels * g.height * g.width // (height * width) < LEAST_RUN or (g.groups > 1 and filters < min(LEAST_BLOCK, w.shape[0])):
         return f"runs of {LEAST_RUN} bytes, and {LEAST_BLOCK} channels of outputs that see them"
     span = weight_range(w if g.groups == 1 else np.append(w, 0))
     if span is None:

@@ -49,7 +49,7 @@ LAYERS = [
     windowed((2, 7, 8, 24), 24, (7, 3), "s8", strides=(2, 1), pads=(3, 1, 3, 0), group=24, zero_point=-7),
     windowed((1, 1, 40, 64), 64, (1, 9), pads=(0, 8, 0, 8), dilations=(1, 2), group=64, zero_point=5),
     windowed((1, 8, 9, 36), 54, (3, 3), pads=(1, 1, 1, 1), group=3, zero_point=6),
-    windowed((2, 6, 7, 80), 32, (1, 1), "s8", "s32", pads=(0, 0, 0, 0), group=2),
+    windowed((2, 6, 7, 80), 50, (1, 1), "s8", "s32", pads=(0, 0, 0, 0), group=2),
     windowed((1, 6, 7, 20), 40, (2, 2), pads=(0, 1, 1, 0), dilations=(2, 2), group=20, zero_point=3),
 ]
 
