@@ -69,7 +69,7 @@ def test_sums_of_runs_are_what_the_references_give(tmp_path: Path, l1: int, is_r
         assert 2 <= sum(word in each[macro] for each in words) < len(words), "with and without"
     macs = [call.geometry.macs() for call in made.plan.program.calls]
     assert macs == [layer.node().outputs[0].elements * layer.constants[0][0].size for layer in LAYERS]
-    assert (max(made.plan.tiling(step).tiles for step in range(len(LAYERS))) > 2) == (l1 < 200_000)
+    assert l1 > 200_000 or max(made.plan.tiling(step).tiles for step in range(len(LAYERS))) > 2
     check(made, LAYERS, tmp_path, sanitize=sanitize)
 
 
