@@ -30,7 +30,7 @@ from deeploy.execution.simulation.requantised import measure_requantised
 from deeploy.execution.verification import layers as by_layer
 from deeploy.execution.verification import litert_reference
 from deeploy.execution.verification import onnxruntime_reference as reference
-from deeploy.execution.verification.compare import Comparison, absolute_differences, compare_output
+from deeploy.execution.verification.compare import EXPLAINED, Comparison, absolute_differences, compare_output
 from deeploy.execution.verification.explain import Evidence, explain_difference
 from deeploy.frontend import in_floats
 from deeploy.frontend.arrays import Expected, load_arrays
@@ -43,7 +43,6 @@ from deeploy.report import text
 
 Samples = list[list[np.ndarray]]
 _RANDOM_SAMPLES = 4
-_EXPLAINED = "explained: see the note"
 
 
 @dataclass(frozen=True)
@@ -218,7 +217,7 @@ def verify_compiled(
             if tolerance is None:
                 compared, program, runtime = meant, network.requantisation.plan.program, "onnxruntime, the exact network"
         if network.streamed is not None:
-            found, more = streams.compare_recording(network, entry, interpreted_outputs(network, entry), samples, outputs)
+            found, more = streams.compare_recording(network, entry, interpreted_outputs(network, entry), samples, outputs, strict)
         else:
             against = _outputs_of_runtime(model, entry, samples, sequence, network, runtime, exact)
             may_explain = tolerance is None and "chips" not in entry and all(c.passed for _, c in comparisons)
@@ -319,7 +318,7 @@ def _judge_comparison(comparison: Comparison, evidence: Evidence | None, strict:
     """A comparison with onnxruntime passes where the difference is explained."""
     if comparison.passed or strict or evidence is None or not evidence.is_explained:
         return comparison
-    return replace(comparison, passed=True, rule=_EXPLAINED)
+    return replace(comparison, passed=True, rule=EXPLAINED)
 
 
 def _explain_outputs(
@@ -407,7 +406,7 @@ def _by_layer(
         "C and interpreter differ by last bits of functions of the C library, which the network amplifies: every layer of the C agrees with"
     )
     notes.append(f"{told} the reference from the C's own inputs")
-    return [(name, c if c.passed else replace(c, passed=True, rule=_EXPLAINED)) for name, c in comparisons]
+    return [(name, c if c.passed else replace(c, passed=True, rule=EXPLAINED)) for name, c in comparisons]
 
 
 def _compare_outputs(

@@ -15,6 +15,7 @@ from deeploy.driver import streams
 from deeploy.driver.project import CompiledProject
 from deeploy.driver.verify import verify_compiled
 from deeploy.errors import UnsupportedError, UsageError
+from deeploy.execution.verification.compare import EXPLAINED
 from deeploy.planning.binding import assemble
 from deeploy.report.markup import text
 from deeploy.report.sections import stream_section
@@ -285,3 +286,13 @@ def test_inputs_that_do_not_stream_are_the_same_for_a_recording(tmp_path: Path) 
     path = n.save(tmp_path / "m.onnx", n.Relu(columns), scores)
     found = verify_compiled(deeploy.compile(path, stream="x0.2=4"), path)
     assert found.passed and len(found.comparisons) == 6
+
+
+def test_a_stream_that_amplifies_rounding_is_explained(shared_models: Path) -> None:
+    path = shared_models / "shapes" / "matchbox" / "network.onnx"
+    compiled = deeploy.compile(path, stream="input.2=12", certify=False)
+    for strict in (False, True):
+        found = verify_compiled(compiled, path, strict=strict)
+        (last,) = (comparison for against, comparison in found.comparisons if against == "onnxruntime on the whole recording")
+        assert last.worst > 1 and found.passed is last.passed is not strict
+        assert (last.rule == EXPLAINED) == any("this network amplifies rounding" in note for note in found.notes) == (not strict)

@@ -11,6 +11,7 @@ from deeploy.documents import Document
 EQUAL_SHARE = 0.99  # of the elements of a quantised output that must be equal
 FLOAT_TOLERANCE = 1e-4
 SOFTMAX_TOLERANCE = 10 / 255
+EXPLAINED = "explained: see the note"
 
 
 @dataclass(frozen=True)

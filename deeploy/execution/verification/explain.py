@@ -188,7 +188,13 @@ class _ExplainedLayers:
         if whole is None:
             return reason
         types = {value.name: value.type for value in whole.session.get_outputs()}
-        places = {name: place for name, place in places.items() if reference.name_type(kinds[name]) == types.get(name)}
+        ranks = {value.name: len(value.shape) for value in whole.session.get_outputs()}  # rows may be images of one row in the program
+        places = {name: place.in_rank(ranks[name]) for name, place in places.items() if name in types}
+        places = {
+            name: place
+            for name, place in places.items()
+            if reference.name_type(kinds[name]) == types[name] and len(place.shape) == ranks[name]
+        }
         if missing := [name for name in ports if name not in places]:
             return f"the program has no tensor {shorten(missing[0])} as the model has it"
         sources = [q.source for name, q in quantised.items() if name in places and types.get(q.source, "tensor(float)") == "tensor(float)"]

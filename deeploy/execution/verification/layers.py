@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -73,23 +73,32 @@ class Compared:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tensor of the model lies: channels last where ``is_image``; ``step`` is the call after which it is complete."""
+    """Where a tensor of the model lies: channels last where ``is_image``; ``step`` is the call after which it is complete.
+
+    ``is_row``: the image has one row, and the tensor of the model no axis for it.
+    """
 
     name: str
     operand: Operand
     is_image: bool
     step: int
+    is_row: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape that the tensor has in the model: channels first for an image."""
+        """The shape that the tensor has in the model: channels first for an image, which has one row where it is none in the model."""
         shape = self.operand.access.shape
-        return (shape[0], shape[3], shape[1], shape[2]) if self.is_image else shape
+        return (shape[0], shape[3], *shape[1 + self.is_row : 3]) if self.is_image else shape
 
     def of(self, memory: Mapping[str, np.ndarray]) -> np.ndarray:
         """The tensor in memory, as the model sees it; a view."""
         elements = window_view(memory[self.operand.buffer], self.operand.access)
-        return elements.transpose(0, 3, 1, 2) if self.is_image else elements
+        image = elements.transpose(0, 3, 1, 2) if self.is_image else elements
+        return image[:, :, 0] if self.is_row else image
+
+    def in_rank(self, rank: int) -> Place:
+        """Where a tensor of a rank lies: one of three axes lies as an image of one row."""
+        return replace(self, is_row=self.is_image and rank == 3 and self.operand.access.shape[1] == 1)
 
 
 def compare_tensors(program: Program, entry: Document, samples: Sequence[Sequence[np.ndarray]], model: Path) -> Compared | str:
