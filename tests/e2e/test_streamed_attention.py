@@ -177,6 +177,17 @@ def test_other_masks_need_the_window(tmp_path: Path, mask: np.ndarray) -> None:
     assert compare_calls(compiled, 10, True) > 20
 
 
+def test_products_may_be_the_last_of_one_attention_and_the_first_of_another(tmp_path: Path) -> None:
+    n, columns = Net(), 6
+    x = n.x(1, columns, columns)
+    mask, scores = n.c(np.where(np.tri(columns), 0, -1e9).astype(np.float32)), n.MatMul(x, n.Transpose(n.Relu(x), perm=[0, 2, 1]))
+    for _ in range(2):
+        scores = n.MatMul(n.Softmax(n.Add(scores, mask), axis=-1), x)
+    compiled = deeploy.compile(n.save(tmp_path / "m.onnx", scores), stream="x0.1=2", certify=False)
+    assert len(bands(compiled)) == 1
+    assert compare_calls(compiled, 8, True) > 20
+
+
 def test_a_sliding_window_keeps_keys_and_values(tmp_path: Path) -> None:
     path = save(tmp_path / "m.onnx", MASKS["causal"], "where", layers=1)
     compiled = deeploy.compile(path, stream="x0.1=4", stream_mode="window", certify=False)

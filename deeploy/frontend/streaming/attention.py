@@ -66,9 +66,10 @@ class Band:
 
 
 def find_attentions(graph: Graph) -> dict[Node, Attention]:
-    """The attentions of a graph by their last products."""
-    found = (_find_attention(graph, node) for node in graph.nodes if node.op == "MatMul")
-    return {attention.last: attention for attention in found if attention is not None}
+    """The attentions of a graph by their last products, none of which gives the scores of another."""
+    found = [_find_attention(graph, node) for node in graph.nodes if node.op == "MatMul"]
+    lasts = {attention.last for attention in found if attention is not None}
+    return {attention.last: attention for attention in found if attention is not None and attention.scores not in lasts}
 
 
 def _find_attention(graph: Graph, scores: Node) -> Attention | None:
