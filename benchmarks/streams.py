@@ -1,9 +1,10 @@
 """Networks of sensors that stream: products, cycles and instructions of a call beside those of the window (docs/streams.md).
 
-    make bench NAME='streams [--write]'
+    make bench NAME='streams [--write] [--simulate]'
 
 Networks have published structures, random weights of int8, and a hop of about a tenth of their window. Cycles are predicted for
-Siracusa; instructions are counted on a Cortex-M4 under QEMU, where outputs have to equal the interpreter's.
+Siracusa; instructions are counted on a Cortex-M4 under QEMU, where outputs have to equal the interpreter's. With ``--simulate``, cycles are
+those of GVSoC instead, beside the predicted ones.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ import deeploy
 from benchmarks.common import MODELS, ROOT, record, replace_table, table
 from benchmarks.microcontrollers import counted
 from deeploy.backend.project import read_manifest
+from deeploy.execution.runners.gvsoc import Gvsoc
 from deeploy.execution.runners.runner import write_samples
 from deeploy.execution.simulation.walk import walk_round
+from deeploy.frontend.streaming import StreamedOutput
 from deeploy.ir.types import DType
 from tests.models import Net
 from tests.streamed_networks import crnn, ecg, matchboxnet, quantise_network, silero, tc_resnet, wake_word
@@ -33,6 +36,7 @@ HEADS = (
     *("network", "window", "hop", "lag", "products of a call", "of the least", "of the window"),
     *("Siracusa, cycles", "window", "ratio", "Cortex-M4, instructions", "window", "ratio", "RAM, bytes", "states", "and at once", "window"),
 )
+SIMULATED = ("network", "cycles of a call on GVSoC", "predicted", "of the window", "predicted", "ratio")
 
 
 def list_networks(folder: Path) -> dict[str, tuple[Path, str]]:
@@ -102,10 +106,38 @@ def measure_network(name: str, model: Path, stream: str, folder: Path, plugin: P
     return (name, *(f"{cell:,}".replace(",", " ") if isinstance(cell, int) else str(cell) for cell in cells))
 
 
+def streamed_outputs(compiled: deeploy.Compiled) -> Sequence[StreamedOutput]:
+    """How the outputs of a network follow its stream."""
+    assert compiled.network.streamed is not None
+    return compiled.network.streamed.stream.outputs
+
+
+def simulate_network(name: str, model: Path, stream: str, folder: Path) -> tuple[str, ...]:
+    """A row of the table of simulated cycles: means of calls behind the first ones.
+
+    Raises:
+        AssertionError: outputs differ from the interpreter's.
+    """
+    cycles, rng = list[float](), np.random.default_rng(0)
+    for kind, given in (("call", stream), ("window", None)):
+        compiled, project = deeploy.compile(model, "siracusa", stream=given, certify=False), folder / f"{model.stem}_{kind}"
+        compiled.write(project)
+        program, manifest = compiled.network.program, read_manifest(project)
+        calls = program.period + max(call.first or 1 for call in program.calls)
+        samples = [[rng.normal(size=port["shape"]).astype(np.float32) for port in manifest["inputs"]] for _ in range(calls)]
+        ran, expected = Gvsoc(has_layers=False).run(project, manifest, samples, sequence=True), compiled.references(samples, True)
+        new = 0 if given is None else max(output.calls for output in streamed_outputs(compiled)) - 1  # before that nothing is written
+        assert all(np.array_equal(got[new:], np.stack([y[i] for y in expected[new:]])) for i, got in enumerate(ran.outputs)), name
+        cycles += [float(np.mean(ran.cycles[-program.period :])), walk_round(compiled.plan)[0]]
+    record(**{name: {"simulated": cycles[::2], "predicted": cycles[1::2]}})
+    return (name, *(f"{round(count):,}".replace(",", " ") for count in cycles), f"{cycles[2] / cycles[0]:.1f}")
+
+
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", help="networks whose names begin with this")
     parser.add_argument("--write", action="store_true", help="put the table into benchmarks/README.md")
+    parser.add_argument("--simulate", action="store_true", help="cycles of GVSoC")
     given = parser.parse_args(arguments)
     rows = []
     with tempfile.TemporaryDirectory() as scratch:
@@ -113,7 +145,11 @@ def main(arguments: Sequence[str]) -> None:
         subprocess.run(["gcc", "-O2", "-shared", "-fPIC", str(ROOT / "benchmarks" / "qemu" / "count.c"), "-o", str(plugin)], check=True)
         networks = {name: found for name, found in list_networks(Path(scratch)).items() if name.startswith(given.only or "")}
         for name, (model, stream) in networks.items():
-            rows.append(measure_network(name, model, stream, Path(scratch), plugin))
+            if given.simulate:
+                rows.append(simulate_network(name, model, stream, Path(scratch)))
+            else:
+                rows.append(measure_network(name, model, stream, Path(scratch), plugin))
             print(*rows[-1], sep=" | ", flush=True)
     if given.write and not given.only:
-        replace_table(ROOT / "benchmarks" / "README.md", "streams", table(HEADS, rows))
+        kind, heads = ("simulated-streams", SIMULATED) if given.simulate else ("streams", HEADS)
+        replace_table(ROOT / "benchmarks" / "README.md", kind, table(heads, rows))

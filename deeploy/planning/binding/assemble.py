@@ -22,7 +22,7 @@ from deeploy.ir.nest import Geometry, Map, Nest
 from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
-from deeploy.operators.views import APPEND, KEEP, MATERIALISE, POSITION, SETTLES, VIEWS, Access, Place, by_rows
+from deeploy.operators.views import APPEND, KEEP, POSITION, SETTLES, VIEWS, Access, Place, by_rows
 from deeploy.planning.binding.dynamic import dynamic_dims, spread_axes
 from deeploy.planning.binding.kernel_fusion import fuse_sums_and_norms
 from deeploy.planning.binding.kernels import bound_geometry, operand_names, select_kernels
@@ -31,7 +31,9 @@ from deeploy.planning.binding.periods import with_first_calls, with_periods
 from deeploy.planning.binding.states import (
     SlidingBuffer,
     begun_in_place,
+    copy_node,
     find_sliding_buffers,
+    place_over,
     settled_source,
     source_of,
     state_memory,
@@ -62,10 +64,6 @@ class _Follow:
     tensor: Tensor
     place: Place
     slides: int | None = None
-
-
-def _copy_node(source: Tensor, result: Tensor) -> Node:
-    return Node(f"copy of {result.name}", MATERIALISE, (source,), (result,))
 
 
 def assemble_program(name: str, graph: Graph, kernels: Sequence[Kernel], off: Sequence[Kernel] = ()) -> Program:
@@ -128,7 +126,7 @@ def _own_outputs(nodes: list[Node], inputs: list[Tensor], outputs: list[Tensor])
     for tensor in outputs:
         if tensor.name in taken or tensor.data is not None:
             own = Tensor(f"{tensor.name} (output {len(result)})", tensor.shape, tensor.dtype)
-            nodes.append(_copy_node(tensor, own))
+            nodes.append(copy_node(tensor, own))
             tensor = own
         taken.add(tensor.name)
         result.append(tensor)
@@ -150,12 +148,8 @@ def _place_backwards(
 
     for node in reversed(nodes):
         if node.op not in VIEWS:
-            steps.append(node)
             source = settled_source(node, readers)
-            if source is not None and free(source):
-                result = node.outputs[0]
-                roots.setdefault(placed.setdefault(result.name, Operand(result.name, Access.dense(result.shape))).buffer, result)
-                placed[source.name] = placed[result.name]
+            steps += [node] if source is None or not free(source) else place_over(node, source, placed, roots)
             continue
         view = VIEWS[node.op](node)
         sides = {"in": node.inputs, "out": node.outputs}
@@ -175,7 +169,7 @@ def _place_backwards(
                     continue
                 if not free(part):
                     own = Tensor(f"{part.name} (in {container.name}, {position})", part.shape, part.dtype)
-                    steps.append(_copy_node(part, own))
+                    steps.append(copy_node(part, own))
                     part = own
                 placed[part.name] = replace(base, access=inside, step=step)
             continue
@@ -191,7 +185,7 @@ def _place_backwards(
                 placed[container.name] = replace(target, access=whole)
             else:
                 alias = Tensor(f"{part.name} (view)", part.shape, part.dtype)
-                steps.append(_copy_node(alias, part))
+                steps.append(copy_node(alias, part))
                 steps.append(_Follow(container, alias, place, view.slides))
     steps.reverse()
     return steps, placed, roots
@@ -317,7 +311,7 @@ class _Assembler:
         if tensor.name not in self.dense:
             copy = Tensor(f"{tensor.name} (dense)", tensor.shape, tensor.dtype)
             self.dense[tensor.name] = copy
-            self._call(_copy_node(tensor, copy))
+            self._call(copy_node(tensor, copy))
         return self.dense[tensor.name]
 
     def _output(self, tensor: Tensor, writer: tuple[str, str] = ("", "")) -> Operand:
@@ -350,7 +344,7 @@ class _Assembler:
             self.where[tensor.name] = place
             if not _kernel_follows(kernel, name, place.access):
                 own = Tensor(f"{tensor.name} (before copy)", tensor.shape, tensor.dtype)
-                copies.append(_copy_node(own, tensor))
+                copies.append(copy_node(own, tensor))
                 place = self._output(own, (node.name, name))
                 self.where[own.name] = place
             operands[name] = place

@@ -105,8 +105,7 @@ def begun_in_place(nodes: Sequence[Node], state_writes: Sequence[Node], outputs:
 
 
 def with_copies(nodes: Sequence[Node], state_writes: Sequence[Node], begun: Mapping[Tensor, Tensor]) -> list[Node]:
-    """The nodes with copies that write states: of those with a value behind the last one that reads what is begun in place, of others at
-    the end."""
+    """The nodes with copies that write states: behind the last one that reads what is begun in place, and else at the end."""
     readers: dict[Tensor, int] = {}  # the last place at which a state is read where it lies
     states, makers = {first: {state} for first, state in begun.items()}, dict[Tensor, int]()
     for place, node in enumerate(nodes):
@@ -118,8 +117,7 @@ def with_copies(nodes: Sequence[Node], state_writes: Sequence[Node], begun: Mapp
     result = [[node] for node in nodes]
     for keep in state_writes:
         copy, state = Node(keep.name, MATERIALISE, keep.inputs[:1], keep.outputs), state_memory(keep)
-        is_early = state in readers and keep.attrs.get("has_value")
-        result[max(readers[state], makers.get(keep.operands[0], 0)) if is_early else -1].append(copy)
+        result[max(readers[state], makers.get(keep.operands[0], 0)) if state in readers else -1].append(copy)
     return [node for group in result for node in group]
 
 
@@ -139,3 +137,24 @@ def settled_source(node: Node, readers: Mapping[Tensor, int]) -> Tensor | None:
     is_alone = all(readers[tensor] == 1 for tensor in (*views, made)) and made.data is None
     is_whole = all(tensor.maker is not None and VIEWS[tensor.maker.op](tensor.maker).inverse is not None for tensor in views)
     return node.operands[1] if is_alone and is_whole else None
+
+
+def copy_node(source: Tensor, result: Tensor) -> Node:
+    """The node that copies a tensor."""
+    return Node(f"copy of {result.name}", MATERIALISE, (source,), (result,))
+
+
+def place_over(node: Node, source: Tensor, placed: dict[str, Operand], roots: dict[str, Tensor]) -> list[Node]:
+    """Place the source of a node that settles where its result lies; the nodes that this takes, the last one first.
+
+    The result is copied into what it is a part of, unless that is there always: else it would be there while the source is computed.
+    """
+    result, copies = node.outputs[0], list[Node]()
+    place = placed.get(result.name)
+    if place is not None and place.turns is None and place.buffer != result.name:
+        own = Tensor(f"{result.name} (settled)", result.shape, result.dtype)
+        copies, node = [copy_node(own, result)], node.another(outputs=(own,))
+        result = node.outputs[0]
+    roots.setdefault(placed.setdefault(result.name, Operand(result.name, Access.dense(result.shape))).buffer, result)
+    placed[source.name] = placed[result.name]
+    return [*copies, node]
