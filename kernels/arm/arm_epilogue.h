@@ -32,7 +32,8 @@ static inline Y_T arm_finish(int32_t acc, struct arm_channel c, const struct epi
     (void)e;
     return (Y_T)(ARM_IS_UNSIGNED(Y_T) ? arm_clip_u8(value) : arm_clip_s8(value));
 #else
-    return (Y_T)(value < e->low ? e->low : value > e->high ? e->high : value);
+    const int32_t least = value < e->low ? e->low : value;
+    return (Y_T)(least > e->high ? e->high : least);
 #endif
 }
 #else

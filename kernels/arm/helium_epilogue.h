@@ -29,7 +29,8 @@ static inline struct channel channel_of(const struct epilogue *e, int channel, s
 
 static inline Y_T finish_one(int32_t sum, struct channel c) {
     const int32_t high = (int32_t)((int64_t)(sum + c.bias) * c.mul >> 32), value = (high + c.summand) >> c.limits.shift;
-    return (Y_T)(value < c.limits.low ? c.limits.low : value > c.limits.high ? c.limits.high : value);
+    const int32_t least = value < c.limits.low ? c.limits.low : value;
+    return (Y_T)(least > c.limits.high ? c.limits.high : least);
 }
 
 /* The first `count` outputs of one channel, which lie so many elements behind y. */

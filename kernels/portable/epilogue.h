@@ -38,11 +38,16 @@ struct epilogue {
 
 #include "kernel_instance.h"
 
+/* Limits one after the other, in 32 bits: where one decides about the other, or 64 bits are compared, compilers branch.
+ */
 static inline int32_t requantise(ACC_T value, MUL_T mul, ADD_T add, int shift, int32_t low, int32_t high) {
     const int64_t sum = (int64_t)value * mul + add;
     int64_t wide = sum >> shift;
-    if (EVEN >= 0) wide -= wide * ((int64_t)1 << shift) == sum && ((wide - EVEN) & 1);
-    return (int32_t)(wide < low ? low : wide > high ? high : wide);
+    if (EVEN >= 0) wide -= (wide * ((int64_t)1 << shift) == sum) & (wide - EVEN) & 1;
+    const int32_t lower = (int32_t)wide;
+    int32_t near = (int32_t)(wide >> 32) == lower >> 31 ? lower : (int32_t)(wide >> 63) ^ INT32_MAX;
+    near = near < low ? low : near;
+    return near > high ? high : near;
 }
 
 /* A step that the compiler knows is a loop that it vectorises. */
@@ -57,7 +62,6 @@ static inline void requantise_row(ACC_T *restrict acc, const struct epilogue *e,
         (ACC_T)requantise(acc[j], mul[mul_step * j], add[add_step * j], shift, low, high);
 }
 
-/* One comparison after the other, without a branch. */
 static inline void clamp_row(ACC_T *restrict acc, const struct epilogue *e, int count) {
     const ACC_T low = IS_FLOAT ? (ACC_T)e->low_f : (ACC_T)e->low, high = IS_FLOAT ? (ACC_T)e->high_f : (ACC_T)e->high;
     /*@ loop unroll 64; */

@@ -12,7 +12,8 @@
 /* An instance defines WIDE_T, which holds every product and its summand. */
 static inline int32_t scaled(WIDE_T x, struct requantised r) {
     const WIDE_T value = (x * (WIDE_T)r.mul + (WIDE_T)r.add) >> r.shift;
-    return (int32_t)(value < r.low ? r.low : value > r.high ? r.high : value);
+    const WIDE_T least = value < r.low ? r.low : value;
+    return (int32_t)(least > r.high ? r.high : least);
 }
 
 void KERNEL(const struct requant_add *k) {

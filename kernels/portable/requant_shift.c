@@ -19,7 +19,8 @@ void KERNEL(const struct requant_shift *k) {
         Y_T *const y = (Y_T *)k->y + row_offset(index, k->y_step);
         for (int i = 0; i < k->extent[LAST]; i++) {
             const int64_t wide = ((int64_t)x[i * x_step] * mul[i * mul_step] + add[i * add_step]) >> shift;
-            y[i * y_step] = (Y_T)(wide < low ? low : wide > high ? high : wide);
+            const int64_t least = wide < low ? low : wide;
+            y[i * y_step] = (Y_T)(least > high ? high : least);
         }
     } while (next_row(index, k->extent));
 }

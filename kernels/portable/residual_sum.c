@@ -9,8 +9,9 @@
 
 static inline int32_t ranged(int64_t sum, const struct residual_range *r) {
     int64_t wide = sum >> r->shift;
-    if (r->even >= 0) wide -= wide * ((int64_t)1 << r->shift) == sum && ((wide - r->even) & 1);
-    return (int32_t)(wide < r->low ? r->low : wide > r->high ? r->high : wide);
+    if (r->even >= 0) wide -= (wide * ((int64_t)1 << r->shift) == sum) & (wide - r->even) & 1;
+    wide = wide < r->low ? r->low : wide;
+    return (int32_t)(wide > r->high ? r->high : wide);
 }
 
 void KERNEL(const struct residual_sum *k) {

@@ -22,8 +22,9 @@ static inline Y_T combined(const struct rotate *k, X_T x, X_T turned, COSINE_T c
 
 static inline int32_t stepped(int64_t sum, int shift, int32_t low, int32_t high, int even) {
     int64_t wide = sum >> shift;
-    if (even >= 0) wide -= wide * ((int64_t)1 << shift) == sum && ((wide - even) & 1);
-    return (int32_t)(wide < low ? low : wide > high ? high : wide);
+    if (even >= 0) wide -= (wide * ((int64_t)1 << shift) == sum) & (wide - even) & 1;
+    wide = wide < low ? low : wide;
+    return (int32_t)(wide > high ? high : wide);
 }
 
 static inline int32_t scaled(const struct rotate_product *p, int32_t a, int32_t b) {

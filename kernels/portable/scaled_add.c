@@ -20,8 +20,9 @@ void KERNEL(const struct scaled_add *k) {
         for (int i = 0; i < k->extent[LAST]; i++) {
             const int64_t sum = a[i * a_step] * mul_a + b[i * b_step] * mul_b + add;
             int64_t wide = sum >> shift;
-            if (even >= 0) wide -= wide * ((int64_t)1 << shift) == sum && ((wide - even) & 1);
-            y[i * y_step] = (Y_T)(wide < low ? low : wide > high ? high : wide);
+            if (even >= 0) wide -= (wide * ((int64_t)1 << shift) == sum) & (wide - even) & 1;
+            wide = wide < low ? low : wide;
+            y[i * y_step] = (Y_T)(wide > high ? high : wide);
         }
     } while (next_row(index, k->extent));
 }

@@ -23,7 +23,8 @@ static inline Y_T sum_of(const struct scaled_sum *k, int32_t a, int32_t b) {
     int32_t sum = k->add;
     if (SUM_HALVES) sum += (k->add_low + a * k->a_low + b * k->b_low) >> 16;
     sum = (sum + a * k->a_mul + b * k->b_mul) >> k->shift;
-    return (Y_T)(sum < k->low ? k->low : sum > k->high ? k->high : sum);
+    sum = sum < k->low ? k->low : sum;
+    return (Y_T)(sum > k->high ? k->high : sum);
 }
 #endif
 

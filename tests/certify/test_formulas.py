@@ -16,7 +16,7 @@ from deeploy.resources import resource
 from tests.certify.symbolic import Execution, Value, number, prove, read_functions, unknown
 
 PORTABLE = resource("kernels") / "portable"
-INTEGERS = {"ACC_T": "int32_t", "MUL_T": "int32_t", "ADD_T": "int64_t", "IS_FLOAT": "0"}
+INTEGERS = {"ACC_T": "int32_t", "MUL_T": "int32_t", "ADD_T": "int64_t", "IS_FLOAT": "0", "INT32_MAX": "2147483647"}
 
 
 def run(file: str, name: str, given: list[Value], macros: dict[str, str], text: str = "") -> tuple[Value, Execution]:
@@ -64,18 +64,19 @@ def test_requantisation_by_every_shift(even: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("correct", "wrong"),
+    ("correct", "wrong", "shift"),
     [
-        ("wide < low ? low : wide > high ? high : wide", "wide < low ? low : wide"),
-        ("sum >> shift", "sum >> (shift + 2)"),
-        ("== sum", "<= sum"),
+        ("return near > high ? high : near", "return near", 62),
+        ("(int32_t)(wide >> 32) == lower >> 31 ? lower : (int32_t)(wide >> 63) ^ INT32_MAX", "lower", 20),
+        ("sum >> shift", "sum >> (shift + 2)", 62),
+        ("== sum)", "<= sum)", 62),
     ],
-    ids=["limit", "shift", "tie"],
+    ids=["limit", "saturation", "shift", "tie"],
 )
-def test_wrong_requantisations_are_found(correct: str, wrong: str) -> None:
+def test_wrong_requantisations_are_found(correct: str, wrong: str, shift: int) -> None:
     text = (PORTABLE / "epilogue.h").read_text("utf-8")
     assert correct in text
-    assert requantise(62, 0, text.replace(correct, wrong))
+    assert requantise(shift, 0, text.replace(correct, wrong))
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 9, 64, 125, 32768])
