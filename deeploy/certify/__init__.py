@@ -10,7 +10,7 @@ It assumes that kernels and their templates do what they declare, which is teste
 
 from __future__ import annotations
 
-from deeploy.certify.arithmetic import LayerArithmetic, bound_arithmetic
+from deeploy.certify.arithmetic import LayerArithmetic, bound_arithmetic, bound_network
 from deeploy.certify.layers import Claim, ClaimedOperand
 from deeploy.certify.memory import CertificateError
 from deeploy.certify.messages import exchange_messages
@@ -26,6 +26,7 @@ __all__ = [
     "Printed",
     "ProofCounts",
     "bound_arithmetic",
+    "bound_network",
     "certify_network",
     "exchange_messages",
 ]

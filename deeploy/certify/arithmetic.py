@@ -1,12 +1,13 @@
 """Ranges of integer arithmetic: that no sum, product, shift or result of a layer leaves its type in C, for all inputs.
 
-Inputs may have all values of their types, constants have theirs (``Operator.bounds``). Partial sums count, in whatever order they are
-added: every operand's range includes 0, so that each lies within the sums of all negative and of all positive terms.
+Inputs may have all values of their types; constants have theirs, and words those that layers leave (``Operator.bounds``). Partial sums
+count, in whatever order they are added: every operand's range includes 0, so that each lies within the sums of all negative and of all
+positive terms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,12 +16,15 @@ from deeploy.ir.epilogue import stage_operands
 from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.types import DType
 from deeploy.operators.accumulate import Ends, ends, values
-from deeploy.operators.requantise import Constants, requantisation_of
+from deeploy.operators.requantise import requantisation_of
 from deeploy.operators.table import OPERATORS
+from deeploy.operators.views import VIEWS
 
 Range = tuple[int, int]
 _WORD, _DOUBLE = DType.INT32.range, DType.INT64.range
+Factors = tuple[Sequence[np.ndarray], Sequence[np.ndarray]]  # ends of multipliers and summands, of every channel
 LONGEST_SHIFT = 62  # bits
+SHORT = 8  # bits of types that are taken to have all values
 
 
 @dataclass(frozen=True)
@@ -43,33 +47,84 @@ class LayerArithmetic:
     steps: Mapping[str, Range] = field(default_factory=dict)
 
 
-def bound_arithmetic(node: Node) -> LayerArithmetic | None:
-    """The ranges of a node; None where it computes with floats, or only moves and compares."""
-    operator = OPERATORS.get(node.op)
+def bound_network(nodes: Iterable[Node]) -> list[LayerArithmetic | None]:
+    """The ranges of nodes in the order in which they run: words have those that nodes before leave in them."""
+    known, found = dict[int, Range](), list[LayerArithmetic | None]()
+    for node in nodes:
+        found.append(bound_arithmetic(node, known))
+        known |= {id(t): _leave_values(node, t, found[-1], known) for t in node.outputs if _is_word(t)}
+    return found
+
+
+def bound_arithmetic(node: Node, known: Mapping[int, Range] | None = None) -> LayerArithmetic | None:
+    """The ranges of a node; None where it computes with floats alone, or only moves and compares.
+
+    Args:
+        known: ranges of tensors by their ``id``, where more is known of them than their types.
+    """
+    operator, tensors = OPERATORS.get(node.op), (*node.operands, *node.outputs)
     is_requantised = "requantise" in node.epilogue or (operator is not None and "mul" in operator.inputs)
-    if any(t.dtype.is_float for t in (*node.operands, *node.outputs)):
+    is_mixed = any(t.dtype.is_float for t in tensors)
+    if all(t.dtype.is_float for t in tensors) or operator is None or (is_mixed and operator.integers is None):
         return None
-    stated = operator.integers(node) if operator is not None and operator.integers is not None else {}
-    if not (is_requantised or stated or (operator is not None and operator.bounds is not None)):
+    node = _limit_operands(node, known or {})
+    stated = operator.integers(node) if operator.integers is not None else None
+    if stated == {} and (is_mixed or not is_requantised) and operator.bounds is None:
         return None
-    steps = {name: reached for name, (reached, _) in stated.items()}
-    for name, (reached, allowed) in stated.items():
+    steps = {name: reached for name, (reached, _) in (stated or {}).items()}
+    for name, (reached, allowed) in (stated or {}).items():
         if not _fits_type(reached, allowed):
             return LayerArithmetic(
                 steps=steps, failure=f"{name} from {reached[0]} to {reached[1]}, where C has {allowed[0]} to {allowed[1]}"
             )
-    if operator is not None and operator.bounds is None and "sum" not in stated and stated and not is_requantised:
-        return LayerArithmetic(steps=steps)
-    if operator is None or (operator.bounds is None and "sum" not in stated):
+    if operator.bounds is None and "sum" not in steps:
+        if steps and "requantise" not in node.epilogue:
+            return LayerArithmetic(steps=steps, result=steps.get("result"))
         return LayerArithmetic(failure="the operator states no range of its sums")
+    if is_mixed:
+        return LayerArithmetic(steps=steps)
     return replace(_bound_sums(node, operator.bounds(node) if operator.bounds else ends(*steps["sum"]), is_requantised), steps=steps)
+
+
+def _limit_operands(node: Node, known: Mapping[int, Range]) -> Node:
+    """The node with what is known of the values of its operands."""
+    inputs = [t if t is None or t.dtype.is_float else replace(t, limits=_reach_values(t, known)) for t in node.inputs]
+    return replace(node, inputs=tuple(inputs))
+
+
+def _is_word(tensor: Tensor) -> bool:
+    """Whether a tensor has integers of which more may be known than their type: bytes are taken to have all values."""
+    return not tensor.dtype.is_float and tensor.dtype.bits > SHORT
+
+
+def _reach_values(tensor: Tensor, known: Mapping[int, Range]) -> Range:
+    """What the integers of a tensor can be: those of a constant, or of what a view shows."""
+    if tensor.data is not None:
+        return int(tensor.data.min(initial=0)), int(tensor.data.max(initial=0))
+    if id(tensor) in known or not _is_word(tensor) or tensor.maker is None or tensor.maker.op not in VIEWS:
+        return known.get(id(tensor), tensor.dtype.range)
+    return _join_values(tensor.maker.operands, known)
+
+
+def _join_values(tensors: Iterable[Tensor], known: Mapping[int, Range]) -> Range:
+    parts = [_reach_values(t, known) for t in tensors if not t.dtype.is_float]
+    return min((low for low, _ in parts), default=0), max((high for _, high in parts), default=0)
+
+
+def _leave_values(node: Node, tensor: Tensor, bound: LayerArithmetic | None, known: Mapping[int, Range]) -> Range:
+    """What the integers of a node's output can be."""
+    operator, (least, most) = OPERATORS.get(node.op), tensor.dtype.range
+    reached: Range | None = None
+    if operator is not None and operator.is_table and not node.epilogue:
+        reached = _join_values(node.operands[1:], known)
+    elif bound is not None and not bound.failure and "lookup" not in node.epilogue:
+        reached = bound.result
+    return (least, most) if reached is None else (max(reached[0], least), min(reached[1], most))
 
 
 def _bound_sums(node: Node, sums: Ends, is_requantised: bool) -> LayerArithmetic:
     """The ranges behind the accumulators of a node."""
-    constants = requantisation_of(node)
-    if is_requantised and constants is None:
-        return LayerArithmetic(failure="the multipliers are no constants")
+    factors = _find_factors(node) if is_requantised else None
     least, most = sums
     bias = _find_bias(node)
     if bias is not None:
@@ -82,17 +137,29 @@ def _bound_sums(node: Node, sums: Ends, is_requantised: bool) -> LayerArithmetic
         return LayerArithmetic(
             reached, failure=f"sums from {reached[0]} to {reached[1]} do not fit into {64 if word is _DOUBLE else 32} bits"
         )
-    if constants is None or not is_requantised:
+    if factors is None:
         return LayerArithmetic(reached, result=_clamp_range(node, reached))
-    return _requantise_ranges(node, reached, (least, most), constants)
+    return _requantise_ranges(node, reached, (least, most), factors)
 
 
-def _requantise_ranges(node: Node, reached: Range, sums: Ends, constants: Constants) -> LayerArithmetic:
+def _find_factors(node: Node) -> Factors:
+    """The ends of multipliers and summands."""
+    constants = requantisation_of(node)
+    if constants is not None:
+        factor, summand = (values.astype(object) for values in constants[1:])  # Python's integers, which do not overflow
+        return (factor,), (summand,)
+    operator, names = OPERATORS[node.op], stage_operands(node.epilogue)
+    named = dict(zip((*operator.inputs[: len(node.inputs) - len(names)], *names), node.inputs, strict=False))
+    mul, add = ([np.array(end, object) for end in values(named[name])] for name in ("mul", "add"))
+    return mul, add
+
+
+def _requantise_ranges(node: Node, reached: Range, sums: Ends, factors: Factors) -> LayerArithmetic:
     """The ranges behind sums of every channel."""
     attrs, y = node.attrs, node.outputs[0].dtype
     shift, low, high = int(attrs["shift"]), int(attrs["low"]), int(attrs["high"])
-    factor, summand = (values.astype(object) for values in constants[1:])  # Python's integers, which do not overflow
-    extremes = [np.atleast_1d(end.astype(object) * factor + added) for end in sums for added in (0 * summand, summand)]
+    ends = [(end.astype(object), factor) for end in sums for factor in factors[0]]
+    extremes = [np.atleast_1d(end * factor + added) for end, factor in ends for summand in factors[1] for added in (0 * summand, summand)]
     product = min(min(end) for end in extremes), max(max(end) for end in extremes)
     if not _fits_type(product, _DOUBLE):
         return LayerArithmetic(reached, product, failure=f"products from {product[0]} to {product[1]} do not fit into 64 bits")

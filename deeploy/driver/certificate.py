@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 
 from deeploy.backend.claims import claim_layers
-from deeploy.certify import Printed, ProofCounts, bound_arithmetic
+from deeploy.certify import Printed, ProofCounts, bound_network
 from deeploy.documents import Document
 from deeploy.ir.target import Timing
 from deeploy.ir.values import Graph
@@ -103,8 +103,8 @@ def explain_arithmetic(networks: Mapping[str, Iterable[Call]]) -> dict[str, obje
     """The ranges of the integers of layers, and the operators of those that have none: floats, moves, and formulas that tests prove."""
     layers, others = list[dict[str, object]](), set[str]()
     for network, calls in networks.items():
-        for call in calls:
-            bound = bound_arithmetic(call.node)
+        called = list(calls)
+        for call, bound in zip(called, bound_network(call.node for call in called), strict=True):
             if bound is None:
                 others.add(call.node.op)
                 continue

@@ -29,7 +29,7 @@ class Tensor:
     ``shape`` is in elements, outermost axis first. ``data`` is the value of a constant, else None; ``narrow`` are
     types of fewer bits that have all of its elements, and that the model uses: a kernel may read it so (``Kernel.packing``).
     ``maker`` is the node that computes it, the first that it was given to as an output; None for inputs and constants.
-    ``label`` says what a tensor without a name is.
+    ``label`` says what a tensor without a name is. ``limits`` are those of its integers, where more is known of them than their type.
     """
 
     name: str
@@ -39,6 +39,7 @@ class Tensor:
     narrow: tuple[DType, ...] = ()
     maker: Node | None = field(default=None, repr=False)
     label: str = field(default="", repr=False)
+    limits: tuple[int, int] | None = field(default=None, repr=False)
 
     @property
     def elements(self) -> int:

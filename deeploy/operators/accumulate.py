@@ -43,15 +43,31 @@ def ends(least: int, most: int) -> Ends:
 
 
 def values(tensor: Tensor | None, zero_point: int = 0) -> tuple[int, int]:
-    """The ends of a type's range, behind a zero point."""
+    """The ends of what a tensor can have, by its type where no more is known, behind a zero point."""
     assert tensor is not None
-    low, high = tensor.dtype.range
+    low, high = tensor.limits or tensor.dtype.range
     return low - zero_point, high - zero_point
 
 
 def held(low: int, high: int, bits: int = 32, is_signed: bool = True) -> tuple[Range, Range]:
     """An integer between limits, or 0, and what a type of C with so many bits holds."""
     return (min(low, 0), max(high, 0)), (-(1 << bits - 1), (1 << bits - 1) - 1) if is_signed else (0, (1 << bits) - 1)
+
+
+def exclude_overflow(node: Node) -> dict[str, tuple[Range, Range]]:
+    """No ranges: operators move, compare or choose integers, or compute modulo a power of two as C defines it."""
+    return {}
+
+
+def span(*parts: tuple[int, int]) -> tuple[int, int]:
+    """The ends of a sum of values in these ranges, and of every part of it."""
+    return sum(min(low, high, 0) for low, high in parts), sum(max(low, high, 0) for low, high in parts)
+
+
+def scale(factor: int, ends: tuple[int, int]) -> tuple[int, int]:
+    """The ends of a product with a constant."""
+    low, high = sorted(factor * end for end in ends)
+    return low, high
 
 
 def products(a: tuple[int, int], b: tuple[int, int], depth: int = 1) -> Ends:

@@ -6,11 +6,11 @@ from random import Random
 
 import numpy as np
 
-from deeploy.ir.kernel import BYTES, FLOAT, Need, Operator, Row, Sample, Stored, Tiling, packed
+from deeploy.ir.kernel import BYTES, FLOAT, Need, Operator, Range, Row, Sample, Stored, Tiling, packed
 from deeploy.ir.nest import Map, Nest, parallel, reduction
 from deeploy.ir.nodes import Node
 from deeploy.ir.types import Array
-from deeploy.operators.accumulate import FLOAT_STAGES
+from deeploy.operators.accumulate import FLOAT_STAGES, held, products, values
 from deeploy.operators.draws import WIDE, floats, integers, sample
 from deeploy.operators.matmul import BATCH_AXES, exact_product
 
@@ -62,6 +62,16 @@ def _draw_node(rng: Random) -> Sample:
     return sample(f"y[*s,m,n] a[*s,m,{k}] b[n,{k}] scales[{blocks}] zeros?[{blocks}]", **given)(rng)
 
 
+def _bound_sums(node: Node) -> dict[str, tuple[Range, Range]]:
+    """Sums of a block, which become floats."""
+    a, b, _, *zeros = node.operands
+    if a.dtype.is_float:
+        return {}
+    (low, high), (least, most) = values(b), values(zeros[0]) if zeros and not zeros[0].dtype.is_float else (0, 0)
+    (smallest,), (largest,) = products(values(a), (low - most, high - least), min(node.attrs["size"], b.shape[1]))
+    return {"sum": held(int(smallest), int(largest))}
+
+
 BLOCK_MATMUL = Operator(
     "BlockMatMul",
     ("a", "b", "scales", "zeros?"),
@@ -75,6 +85,7 @@ BLOCK_MATMUL = Operator(
         tiling=Tiling(whole=("k",)),
         cores=("n", "m"),
     ),
+    integers=_bound_sums,
     is_product=True,
     draw=_draw_node,
 )

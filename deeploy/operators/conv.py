@@ -15,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 
 from deeploy.ir.expr import Expr
-from deeploy.ir.kernel import INTEGERS, AxisIndices, Layout, Operator, Row, Sample, Stored, Tiling, permuted, types
+from deeploy.ir.kernel import INTEGERS, AxisIndices, Layout, Operator, Range, Row, Sample, Stored, Tiling, permuted, types
 from deeploy.ir.nest import Map, Nest, encoded, parallel, reduction
 from deeploy.ir.nodes import Attributes, Node
 from deeploy.ir.types import Array
-from deeploy.operators.accumulate import INTEGER_STAGES, Ends, products, stored_whole, sums, values
+from deeploy.operators.accumulate import INTEGER_STAGES, Ends, held, products, stored_whole, sums, values
 from deeploy.operators.draws import FLAG, OUTPUTS, WIDE, ZERO_POINTS, sliding
 from deeploy.operators.matmul import ROUNDED, exact_product, fuses, multiply_add
 
@@ -216,6 +216,19 @@ def _share_groups(node: Node, axes: Sequence[int | None], indices: AxisIndices) 
     return {**node.attrs, "group": own // x.shape[-1]} if own % x.shape[-1] == 0 else None
 
 
+def _bound_transposed(node: Node) -> dict[str, tuple[Range, Range]]:
+    """Products of all taps, of which an output has some, and the same of the zero point, which is taken off."""
+    x, w = node.operands[:2]
+    zero, groups = int(node.attrs["zero_point"]), int(node.attrs["group"])
+    data = np.full(w.shape, max(map(abs, values(w)))) if w.data is None else w.data
+    filters = np.moveaxis(data.reshape(groups, -1, *w.shape[1:]), 2, 1).reshape(groups * w.shape[1], -1)
+    ranges = {}
+    for name, (low, high) in (("products", values(x)), ("zero points", (zero, zero)), ("sum", values(x, zero))):
+        least, most = sums(filters, min(low, 0, -high if w.data is None else 0), max(high, 0, -low if w.data is None else 0))
+        ranges[name] = held(int(least.min(initial=0)), int(most.max(initial=0)))
+    return ranges
+
+
 def _bound_accumulators(node: Node) -> Ends:
     w = node.operands[1]
     if w.data is None:
@@ -282,5 +295,6 @@ TRANSPOSED = Operator(
         "tiling": Tiling(whole=("k", "th", "tw", "c")),  # groups are not cut
     },
     share=_share_groups,
+    integers=_bound_transposed,
     draw=_draw_transposed,
 )

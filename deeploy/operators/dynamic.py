@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from deeploy.ir.kernel import FLOAT, Operator, Row, types
+from deeploy.ir.kernel import FLOAT, Operator, Range, Row, types
 from deeploy.ir.nest import Map, Nest, parallel
 from deeploy.ir.nodes import Node
 from deeploy.ir.types import Array
+from deeploy.operators.accumulate import held
 from deeploy.operators.draws import floats, sample
 
 LEVELS = 255  # steps of a byte
@@ -34,6 +35,10 @@ def reference(node: Node, low: Array, high: Array) -> tuple[Array, Array]:
     return scale.astype(np.float32), np.rint(limited).astype(np.int64)
 
 
+def _bound_zero_points(node: Node) -> dict[str, tuple[Range, Range]]:
+    return {"result": held(0, LEVELS)}
+
+
 SCALE = Operator(
     "DynamicScale",
     ("low", "high"),
@@ -44,5 +49,6 @@ SCALE = Operator(
         types={"low": FLOAT, "high": FLOAT, "scale": FLOAT, "zero_point": types("s32")},
         strided=dict.fromkeys(("low", "high", "scale", "zero_point"), 0),
     ),
+    integers=_bound_zero_points,
     draw=sample("low[n] high[n]", low=floats(-3, 1), high=floats(-1, 4)),
 )

@@ -16,7 +16,7 @@ from deeploy.ir.nest import Map, Nest, parallel
 from deeploy.ir.nodes import Attributes, Node
 from deeploy.ir.types import Array, DType
 from deeploy.operators import exponentials
-from deeploy.operators.accumulate import SUM_STAGES, Ends, ends, held, keeps_type, products, values
+from deeploy.operators.accumulate import SUM_STAGES, Ends, ends, exclude_overflow, held, keeps_type, products, scale, span, values
 from deeploy.operators.draws import ZERO_POINTS, factors, floats, integers, limits, parity, requantisation, sample
 from deeploy.operators.scaled import RESIDUAL
 
@@ -283,6 +283,17 @@ def _multiplied_factor(node: Node) -> Ends:
     return products(a, b)
 
 
+def _bound_difference(node: Node) -> dict[str, tuple[Range, Range]]:
+    (least, most), (low, high) = values(node.inputs[0]), values(node.inputs[1])
+    return {"sum": held(least - high, most - low)}
+
+
+def _bound_quotient(node: Node) -> dict[str, tuple[Range, Range]]:
+    """As wide as dividends: divisors of 0 give 0, and those of -1 the opposite number."""
+    far = max(map(abs, values(node.inputs[0])))
+    return {"sum": held(-far, far)}
+
+
 def _as_addition(node: Node, position: int) -> dict[str, int] | None:
     """``clip((a*factor_a + b*factor_b + add) >> shift)`` as what a ``ResidualSum`` ends with; the operand at ``position`` is its sum."""
     attrs, stages = dict(node.attrs), node.epilogue
@@ -302,14 +313,8 @@ def _as_addition(node: Node, position: int) -> dict[str, int] | None:
 
 def _scaled_sum(node: Node) -> dict[str, tuple[Range, Range]]:
     attrs = node.attrs
-    least, most = (
-        sum(end)
-        for end in zip(
-            *(sorted(attrs[f"mul_{name}"] * end for end in values(node.inputs[at])) for at, name in enumerate("ab")), strict=True
-        )
-    )
-    low, high = min(least, 0) + min(attrs["add"], 0), max(most, 0) + max(attrs["add"], 0)
-    return {"total": held(low, high, 64), "shift": ((attrs["shift"],) * 2, (0, 62))}
+    terms = (scale(attrs[f"mul_{name}"], values(node.inputs[at])) for at, name in enumerate("ab"))
+    return {"total": held(*span(*terms, (attrs["add"],) * 2), 64), "shift": ((attrs["shift"],) * 2, (0, 62))}
 
 
 def _scaled_quotient(node: Node) -> dict[str, tuple[Range, Range]]:
@@ -347,10 +352,10 @@ SUMMED: Row = {
 }
 _SCALED = usual(*AB, over=AB, types=dict.fromkeys((*AB, "y"), BYTES))
 ADD = pointwise("Add", AB, add_reference, SUMMED, PAIR, bounds=_added_offset, addition=_as_addition, affine="offset")
-SUB = pointwise("Sub", AB, subtract_reference, SUMMED, PAIR, affine="offset")
+SUB = pointwise("Sub", AB, subtract_reference, SUMMED, PAIR, integers=_bound_difference, affine="offset")
 _ZERO_POINTS = sample("a[~s] b[~s]", a_zero_point=ZERO_POINTS, b_zero_point=ZERO_POINTS)
 MUL = pointwise("Mul", AB, mul_reference, SUMMED, _ZERO_POINTS, bounds=_multiplied_factor, affine="factor")
-DIV = pointwise("Div", AB, div_reference, {**SUMMED, "data_dependent": DIVIDES}, PAIR, affine="factor")
+DIV = pointwise("Div", AB, div_reference, {**SUMMED, "data_dependent": DIVIDES}, PAIR, integers=_bound_quotient, affine="factor")
 SCALED_ADD = pointwise(
     "ScaledAdd", AB, scaled_add_reference, _SCALED, sample("a[~s] b[~s]", _draw_scaled_add), integers=_scaled_sum, addition=_as_addition
 )
@@ -380,15 +385,42 @@ REQUANT_SHIFT = pointwise(
 )
 _STEPS = ("x", "scale", "zero_point")
 _FACTORS = {"scale": FLOAT, "zero_point": types("s32")}
+
+
+def _bound_steps(node: Node) -> dict[str, tuple[Range, Range]]:
+    """Limits without the zero point, between which floats are converted."""
+    (low, high), attrs = values(node.inputs[2]), node.attrs
+    return {"steps": held(int(attrs["low"]) - high, int(attrs["high"]) - low), "result": held(int(attrs["low"]), int(attrs["high"]))}
+
+
+def _bound_differences(node: Node) -> dict[str, tuple[Range, Range]]:
+    (least, most), (low, high) = values(node.inputs[0]), values(node.inputs[2])
+    return {"differences": held(least - high, most - low)}
+
+
 _QUANTISED = sample("x[*s] scale[%s] zero_point[%s]", limits, scale=floats(0.01, 0.3), zero_point=integers(-5, 100))
 QUANTIZE = pointwise(
-    "Quantize", _STEPS, quantize_reference, usual(*_STEPS, types={"x": FLOAT, **_FACTORS, "y": INTEGERS}), _QUANTISED, converts=True
+    "Quantize",
+    _STEPS,
+    quantize_reference,
+    usual(*_STEPS, types={"x": FLOAT, **_FACTORS, "y": INTEGERS}),
+    _QUANTISED,
+    integers=_bound_steps,
+    converts=True,
 )
 DEQUANTIZE = pointwise(
-    "Dequantize", _STEPS, dequantize_reference, usual(*_STEPS, types={"x": INTEGERS, **_FACTORS, "y": FLOAT}), _QUANTISED, converts=True
+    "Dequantize",
+    _STEPS,
+    dequantize_reference,
+    usual(*_STEPS, types={"x": INTEGERS, **_FACTORS, "y": FLOAT}),
+    _QUANTISED,
+    integers=_bound_differences,
+    converts=True,
 )
 _CONVERTED = usual("x", types={"x": ANY, "y": ANY}, requires=converted)
-COPY, CAST = (pointwise(name, ("x",), cast_reference, _CONVERTED, _ONE, converts=True) for name in ("Copy", "Cast"))
+COPY, CAST = (
+    pointwise(name, ("x",), cast_reference, _CONVERTED, _ONE, integers=exclude_overflow, converts=True) for name in ("Copy", "Cast")
+)
 _MAPPED = usual("x", over=("x",))
 
 
@@ -405,6 +437,7 @@ LOOKUP = Operator(
     nest("x"),
     lookup_reference,
     {**_MAPPED, "types": {"x": BYTES, "table": ANY, "y": ANY}, "constants": ("table",), "requires": _holds_table},
+    integers=exclude_overflow,
     is_table=True,
     draw=sample("x[*s] table[256]"),
 )
@@ -414,6 +447,7 @@ CLIP = pointwise(
     clip_reference,
     {**_MAPPED, "types": dict.fromkeys("xy", INTEGERS | FLOAT), "requires": lambda node: keeps_type(node) or fits_loops(node)},
     sample("x[*s]", low=(None, 0, -5), high=(None, 6, 100)),
+    integers=exclude_overflow,
 )
 # Where functions have real values.
 _DOMAINS = {

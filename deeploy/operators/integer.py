@@ -80,6 +80,16 @@ def _bound_accumulators(node: Node) -> Ends:
     return ends(least, most)
 
 
+def _bound_function(node: Node) -> dict[str, tuple[Range, Range]]:
+    """What a function leaves; what it computes on the way has 64 bits, or is less than 32 bits wide for words of 16."""
+    a, b, c = (int(node.attrs[name]) for name in "abc")
+    function, far = node.attrs["function"], max(map(abs, values(node.inputs[0])))
+    if function in FRACTIONS:
+        return {"result": held(-(1 << 15), (1 << 15) - 1)}
+    most = far * (2 * abs(b) + a * a + 1 >> 1) if function == "gelu" else far * abs(b) * abs(c)
+    return {"square": held(0, a * a, 64), "result": held(-most, most)} if function == "gelu" else {"result": held(-most, most)}
+
+
 def _quotients(node: Node) -> dict[str, tuple[Range, Range]]:
     attrs = node.attrs
     a, b = (max(map(abs, values(t))) for t in node.operands)
@@ -119,6 +129,7 @@ FUNCTION = pointwise(
     function_reference,
     usual("x", over=("x",), types={"x": INTEGERS, "y": types("s16", "s32")}, requires=_takes_function, data_dependent=_POWERS),
     _draw_function,
+    integers=_bound_function,
 )
 DIV = pointwise(
     "IntegerDiv",

@@ -6,16 +6,19 @@ straight line, with 15 fractional bits. So have the states; the cells of an LSTM
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from random import Random
 from typing import Any
 
 import numpy as np
 
-from deeploy.ir.kernel import Operator, Reference, types
+from deeploy.ir.kernel import Operator, Range, Reference, types
 from deeploy.ir.nest import coupled, encoded, parallel, reduction
 from deeploy.ir.nodes import Node
 from deeploy.ir.types import Array
 from deeploy.operators import recurrent
+from deeploy.operators.accumulate import held, sums, values
 from deeploy.operators.draws import FLAG, integers, sample
 from deeploy.operators.elementwise import wide
 from deeploy.operators.recurrent import GATES, WHOLE, drawn_operands, nest, scan
@@ -109,6 +112,38 @@ def state_requirement(node: Node) -> str | None:
     return None if node.outputs[0].shape[-1] <= MOST_UNITS else f"at most {MOST_UNITS} units"
 
 
+def _bound_gates(inputs: Sequence[str], node: Node) -> dict[str, tuple[Range, Range]]:
+    """Sums of gates in the order of the reference, and what equations make of them: all in 32 bits, of products upper halves."""
+    given, shift = dict(zip(inputs, node.operands, strict=True)), int(node.attrs["shift"])
+    state, tables, one = (-(1 << UNIT), (1 << UNIT) - 1), given["tables"].data, 1 << UNIT
+    r = given["r"].data if given["r"].data is not None else np.full(given["r"].shape, 1 << 7)
+    ends = sums(r.reshape(-1, r.shape[-1]), *state)
+    product = max(int(np.abs(end).max(initial=0)) for end in ends)
+    own = max(map(abs, values(given["p"]))) << int(node.attrs["shift_p"])
+    factors = (np.full((1, 1, 2), 1 << 31, object) if given["factors"].data is None else abs(given["factors"].data.astype(object))).reshape(
+        -1, 2
+    )
+    scaled = [(largest * int(factor) >> 32) + 1 for largest, factor in zip((own, product), factors.max(axis=0), strict=True)]
+    least, most = (-one, one) if tables is None else (int(tables[0].min()), int(tables[0].max()))
+    far = one if tables is None else int(np.abs(tables.astype(np.int64)).max())
+    steps = {
+        "products": held(-product, product),
+        "scaled inputs": held(-own, own),
+        "sums": held(-sum(scaled) - (1 << shift), sum(scaled) + (1 << shift)),
+        "shift": ((shift, shift), (1, 31)),
+        "lines": held(-2 * far << UNIT - 5, 2 * far << UNIT - 5),
+    }
+    if "c" in inputs:
+        cells = (max(abs(least), abs(most)) * (MOST_CELL >> UNIT)) + (far * far >> 2 * UNIT - FRACTION) + one + 2
+        return {**steps, "products of gates": held(-far * far - one, far * far + one), "cells": held(-cells, cells)}
+    if "b" in inputs:
+        apart = (scaled[1] >> shift) + 2 + max(map(abs, values(given["b"])))
+        turned = (max(abs(least), abs(most)) * (apart + one >> UNIT)) + one + (scaled[0] >> shift) + 2
+        states = max(abs(one - gate) * far + abs(gate) * one for gate in (least, most)) + one
+        return {**steps, "reset products": held(-apart, apart), "candidates": held(-turned, turned), "states": held(-states, states)}
+    return steps
+
+
 _TYPES = {
     **dict.fromkeys(("p", "c", "factors", "b", "cells"), types("s32")),
     **dict.fromkeys(("h", "tables", "y"), types("s16")),
@@ -150,6 +185,7 @@ def _make_operator(name: str, inputs: tuple[str, ...], reference: Reference, fun
             "tiling": WHOLE,
             "requires": state_requirement,
         },
+        integers=partial(_bound_gates, inputs),
         draw=sample(drawn_operands(inputs, outputs, _AXES), extents=extents, **given),
     )
 

@@ -11,6 +11,7 @@ from deeploy.ir.kernel import ANY, CORE, Kernel, Operator, Row, Tiling
 from deeploy.ir.nest import Map, Nest, parallel
 from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.types import Array
+from deeploy.operators.accumulate import exclude_overflow
 
 SEND, RECV = "Send", "Recv"
 _RANK = 12  # most axes of a tensor that is sent
@@ -54,8 +55,10 @@ def recv_reference(node: Node) -> Array:
 
 
 _WHOLE = Tiling(whole=tuple(f"d{axis}" for axis in range(_RANK)))
-SENDING = Operator(SEND, ("x",), send_nest, send_reference, Row(outputs=(), types={"x": ANY}, tiling=_WHOLE, link="send"))
-RECEIVING = Operator(RECV, (), recv_nest, recv_reference, Row(types={"y": ANY}, tiling=_WHOLE, link="recv"))
+SENDING = Operator(
+    SEND, ("x",), send_nest, send_reference, Row(outputs=(), types={"x": ANY}, tiling=_WHOLE, link="send"), integers=exclude_overflow
+)
+RECEIVING = Operator(RECV, (), recv_nest, recv_reference, Row(types={"y": ANY}, tiling=_WHOLE, link="recv"), integers=exclude_overflow)
 
 
 def kernels(engine: str = CORE) -> tuple[Kernel, Kernel]:

@@ -11,7 +11,7 @@ from deeploy.ir.kernel import ANY, FLOAT_OR_HALF, Operator, Row, Sample, types
 from deeploy.ir.nest import Map, Nest, coupled, parallel
 from deeploy.ir.nodes import Node
 from deeploy.ir.types import Array
-from deeploy.operators.accumulate import keeps_type
+from deeploy.operators.accumulate import exclude_overflow, keeps_type
 from deeploy.operators.draws import draw_shape, integers
 from deeploy.operators.elementwise import fits_loops
 
@@ -84,6 +84,7 @@ PAD = Operator(
     pad_nest,
     pad_reference,
     Row(types={"x": ANY, "y": ANY}, requires=lambda node: keeps_type(node) or fits_loops(node), strided={"x": 0, "y": 0}),
+    integers=exclude_overflow,
     draw=_draw_pad,
 )
 GATHER = Operator(
@@ -92,5 +93,6 @@ GATHER = Operator(
     gather_nest,
     gather_reference,
     Row(types={"x": ANY | FLOAT_OR_HALF, "indices": types("s32", "s64"), "y": ANY}, requires=keeps_type),
+    integers=exclude_overflow,
     draw=_draw_gather,
 )

@@ -10,6 +10,7 @@ import numpy as np
 from deeploy.ir.kernel import ANY, Sample, types
 from deeploy.ir.nodes import Node
 from deeploy.ir.types import Array, DType
+from deeploy.operators.accumulate import exclude_overflow
 from deeploy.operators.draws import floats, sample
 from deeploy.operators.elementwise import AB, fits_loops, pointwise, usual
 
@@ -139,6 +140,7 @@ PAIRWISE = pointwise(
         "data_dependent": "Where its function divides, it takes longer for some values.",
     },
     _draw_pair,
+    integers=exclude_overflow,
     calls_library=lambda node: node.attrs["function"] == "pow",
 )
 SELECT = pointwise(
@@ -150,5 +152,8 @@ SELECT = pointwise(
         "data_dependent": "A row with one condition is a copy of what is chosen, which takes less time where that lies densely.",
     },
     sample("a[~s] b[~s] condition[~s]"),
+    integers=exclude_overflow,
 )
-EXPAND = pointwise("Expand", ("x",), expand_reference, usual("x", types={"x": ANY, "y": ANY}), sample("x[~s] y[*s]"))
+EXPAND = pointwise(
+    "Expand", ("x",), expand_reference, usual("x", types={"x": ANY, "y": ANY}), sample("x[~s] y[*s]"), integers=exclude_overflow
+)

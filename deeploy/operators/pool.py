@@ -12,7 +12,7 @@ from deeploy.ir.kernel import BYTES, DIVIDES, FLOAT, INTEGERS, Operator, Row, Sa
 from deeploy.ir.nest import Map, Nest, parallel, reduction
 from deeploy.ir.nodes import Node
 from deeploy.ir.types import Array
-from deeploy.operators.accumulate import INTEGER_STAGES, Ends, ends, keeps_type, stored_whole, values
+from deeploy.operators.accumulate import INTEGER_STAGES, Ends, ends, exclude_overflow, keeps_type, stored_whole, values
 from deeploy.operators.conv import image, taps
 from deeploy.operators.draws import FLAG, WIDE, ZERO_POINTS, sliding
 from deeploy.operators.elementwise import wide
@@ -100,5 +100,6 @@ MAX_POOL = Operator(
     nest(MAX),
     max_reference,
     usual={**_USUAL, "types": {"x": INTEGERS | FLOAT, "y": INTEGERS | FLOAT}, "requires": keeps_type},
+    integers=exclude_overflow,
     draw=_draw_node,
 )

@@ -15,7 +15,7 @@ from deeploy.ir.kernel import DIVIDES, FLOAT, INTEGERS, Operator, Range, Referen
 from deeploy.ir.nest import Map, Nest, parallel, reduction
 from deeploy.ir.nodes import Node
 from deeploy.ir.types import Array
-from deeploy.operators.accumulate import INTEGER_STAGES, held, keeps_type, stored_whole
+from deeploy.operators.accumulate import INTEGER_STAGES, exclude_overflow, held, keeps_type, stored_whole, values
 from deeploy.operators.draws import FLAG, draw_shape, sample
 from deeploy.operators.elementwise import fits_loops, wide
 
@@ -138,7 +138,7 @@ def _reduced(node: Node) -> dict[str, tuple[Range, Range]]:
     x = node.operands[0]
     if x.dtype.bits >= 32 and "requantise" not in node.epilogue:
         return {}
-    (low, high), count = x.dtype.range, math.prod(x.shape[axis] for axis in node.attrs["axes"])
+    (low, high), count = values(x), math.prod(x.shape[axis] for axis in node.attrs["axes"])
     bits, half = 64 if x.dtype.bits == 64 else 32, count >> 1 if node.op == "IntegerMean" else 0
     total = held(count * low - half, count * high + half, bits)
     return {"total": total, "sum": held(low, high, bits)} if half else {"sum": total}
@@ -146,8 +146,7 @@ def _reduced(node: Node) -> dict[str, tuple[Range, Range]]:
 
 def _of_type(node: Node) -> dict[str, tuple[Range, Range]]:
     """Extremes are among the elements."""
-    low, high = node.operands[0].dtype.range
-    return {"sum": held(low, high, 64)}
+    return {"sum": held(*values(node.operands[0]), 64)}
 
 
 def _make_operator(
@@ -198,5 +197,6 @@ ARG_EXTREME = Operator(
         strided={"x": 0, "y": 0},
         data_dependent="It branches where an element is better.",
     ),
+    integers=exclude_overflow,
     draw=sample("x[*s]", smallest=FLAG, last=FLAG),
 )

@@ -7,10 +7,11 @@ from random import Random
 import numpy as np
 
 from deeploy.ir.epilogue import clip_shifted
-from deeploy.ir.kernel import BYTES, Operator, Row, Sample, types
+from deeploy.ir.kernel import BYTES, Operator, Range, Row, Sample, types
 from deeploy.ir.nest import Map, Nest, parallel, reduction
 from deeploy.ir.nodes import Node
 from deeploy.ir.types import Array
+from deeploy.operators.accumulate import held, scale, span, values
 from deeploy.operators.draws import factors, integers, limits, parity, requantisation, sample
 from deeploy.operators.elementwise import AXES, wide
 
@@ -58,6 +59,22 @@ def _draw_node(rng: Random) -> Sample:
     return sample(f"b[*s,c] x[n,*s,c] mul[{channels}] add[{channels}]", limits, lambda rng: attributes, **given)(rng)
 
 
+def _bound_sums(node: Node) -> dict[str, tuple[Range, Range]]:
+    """Partial sums in 32 bits, both requantisations in 64."""
+    x, b, mul, add = node.operands
+    attrs, (low, high) = node.attrs, scale(x.shape[0], values(x))
+    products = [sum_end * factor for sum_end in (low, high) for factor in values(mul)]
+    terms = scale(attrs["mul_a"], (attrs["low"], attrs["high"])), scale(attrs["mul_b"], values(b)), (attrs["offset"],) * 2
+    return {
+        "sums": held(low, high),
+        "products": held(*span((min(products), max(products)), values(add)), 64),
+        "shift": ((attrs["shift"],) * 2, (0, 62)),
+        "total": held(*span(*terms), 64),
+        "shift of the total": ((attrs["shift_sum"],) * 2, (0, 62)),
+        "result": held(attrs["low_sum"], attrs["high_sum"]),
+    }
+
+
 RESIDUAL_SUM = Operator(
     "ResidualSum",
     ("x", "b", "mul", "add"),
@@ -69,5 +86,6 @@ RESIDUAL_SUM = Operator(
         strided={"x": 0, "b": 0, "y": 0},
         overwrites=(("y", "b"),),
     ),
+    integers=_bound_sums,
     draw=_draw_node,
 )

@@ -12,11 +12,12 @@ from random import Random
 import numpy as np
 
 from deeploy.ir.epilogue import shift_right
-from deeploy.ir.kernel import BYTES, FLOAT, Operator, Row, Sample
+from deeploy.ir.kernel import BYTES, FLOAT, Operator, Range, Row, Sample
 from deeploy.ir.nest import Map, Nest, coupled, parallel
 from deeploy.ir.nodes import Node
 from deeploy.ir.types import Array
 from deeploy.operators import scaled
+from deeploy.operators.accumulate import held, products, scale, span, values
 from deeploy.operators.draws import FLAG, LIMITS, broadcast, draw_shape, integers
 from deeploy.operators.elementwise import wide
 from deeploy.operators.staircase import WORD, StaircaseRequantisation, cheapest_form
@@ -127,6 +128,22 @@ def _draw_table(rng: Random) -> Sample:
     return Sample(drawn.shapes, {**drawn.attrs, **attrs, "sum": total}, {"table": integers(0, 127, np.int8, np.uint8)(rng, (2, 256))})
 
 
+def _bound_sums(node: Node) -> dict[str, tuple[Range, Range]]:
+    """Both products in 32 bits, scaled and added up in 64."""
+    x, cosine, sine, table = node.operands
+    steps = dict[str, tuple[Range, Range]]()
+    for name, a, b in (("cosine", x, cosine), ("sine", table, sine)):
+        a_zero, b_zero, mul, add, shift, *_ = node.attrs[name]
+        (least,), (most,) = products(values(a, a_zero), values(b, b_zero))
+        reached = int(least), int(most)
+        steps[f"products with {name}"] = held(*reached)
+        steps[f"scaled by {name}"] = held(*span(scale(mul, reached), (add, add)), 64)
+        steps[f"shift of {name}"] = (shift, shift), (0, 62)
+    mul_a, mul_b, add, shift, low, high, _ = node.attrs["sum"]
+    terms = scale(mul_a, node.attrs["cosine"][5:7]), scale(mul_b, node.attrs["sine"][5:7])
+    return {**steps, "total": held(*span(*terms, (add, add)), 64), "shift": ((shift, shift), (0, 62)), "result": held(low, high)}
+
+
 _USUAL = Row(requires=state_requirement, strided=dict.fromkeys((*_OPERANDS, "y"), 0), overwrites=(("y", "x"),))
 ROTATE = Operator(
     "Rotate",
@@ -142,5 +159,6 @@ TABLE_ROTATE = Operator(  # the same of quantised values
     nest,
     reference,
     {**_USUAL, "types": dict.fromkeys((*_OPERANDS, "table", "y"), BYTES), "constants": ("table",)},
+    integers=_bound_sums,
     draw=_draw_table,
 )

@@ -192,7 +192,7 @@ def _has_short_rows(node: Node) -> str | None:
 
 
 def _norm_integers(node: Node) -> dict[str, tuple[Range, Range]]:
-    (low, high), n = node.operands[0].dtype.range, columns(node)
+    (low, high), n = values(node.operands[0]), columns(node)
     squares, product = (32 if kind == "int32_t" else 64 for kind in norm_types(node))
     far = high - low if node.op == "IntegerLayerNorm" else max(-low, high)
     weight, bias = (*(_largest(t) for t in node.inputs[1:] if t is not None), 0)[:2]

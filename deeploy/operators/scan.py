@@ -10,7 +10,7 @@ from deeploy.ir.kernel import FLOAT, Operator, Row, Sample, Tiling, types
 from deeploy.ir.nest import Map, Nest, coupled, parallel, reduction
 from deeploy.ir.nodes import Node
 from deeploy.ir.types import Array
-from deeploy.operators.accumulate import keeps_type
+from deeploy.operators.accumulate import exclude_overflow, keeps_type
 from deeploy.operators.draws import FLAG, integers, sample
 
 MOST_THRESHOLDS = 255  # of a channel, which a byte counts
@@ -40,6 +40,7 @@ RUNNING_SUM = Operator(
     nest,
     reference,
     Row(types=dict.fromkeys(("x", "y"), types("s32", "s64") | FLOAT), requires=keeps_type, strided={"x": 1, "y": 1}, cores=("o", "i")),
+    integers=exclude_overflow,
     draw=sample("x[o,n,i]", exclusive=FLAG, reverse=FLAG),
 )
 
@@ -85,5 +86,6 @@ THRESHOLDS = Operator(
         cores=("o", "c", "i"),
         data_dependent="A binary search takes more steps for some values.",
     ),
+    integers=exclude_overflow,
     draw=_draw_thresholds,
 )
