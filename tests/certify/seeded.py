@@ -35,6 +35,7 @@ from typing import Any
 
 import deeploy
 from deeploy.certify import CertificateError
+from deeploy.errors import UsageError
 from tests.certify.networks import NETWORKS
 from tests.hal.equivalent import unwatched
 from tests.hal.subject import PLAIN, Subject
@@ -56,7 +57,7 @@ FILES = (
 )
 SECONDS = 60  # of CPU time, after which a compile counts as one that does not end
 MEMORY = 6 << 30  # bytes that it may use
-UNBUILT = "a compiler of C refuses it"
+UNBUILT = "who reads the project, or compiles its C, refuses it"
 _WATCHED = re.compile(r"\bRT_(?:REGION|STEP)\w*\([^;]*;")  # what only the model of the machine is told
 _COMPARED = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
 _COMPUTED = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.FloorDiv: ast.Mult}
@@ -322,7 +323,11 @@ def _outputs(project: Path) -> str:
 
 
 def _execute(project: Path, said: Path) -> None:
-    subject = Subject.of(project)
+    try:
+        subject = Subject.of(project)
+    except UsageError:
+        said.write_text(UNBUILT)
+        return
     if subject.make(PLAIN) is not None:
         said.write_text(UNBUILT)
         return
