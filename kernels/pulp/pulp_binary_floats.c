@@ -1,8 +1,8 @@
 /* y = epilogue(a + b, a - b or a * b), element by element, of floats.
  *
  * All operands have any strides along six axes; y is dense along the last one. Four elements are computed together, of
- * operands that are dense or one for all: 8 loads, 4 operations and 4 stores, besides which a loop takes 5 instructions.
- * Loads and stores bound it.
+ * operands that are dense or one for all: 8 loads, 4 operations and 4 stores, besides which a loop takes 5
+ * instructions. Loads and stores bound it.
  */
 #include "../portable/binary.h"
 
