@@ -31,6 +31,7 @@ from deeploy.cli.options import (
     ToleranceOption,
     check_tolerance,
     complete_words,
+    print_result,
     print_self_test,
     print_text,
     takes_options,
@@ -193,11 +194,10 @@ def compile(
     from deeploy.report import text
 
     if (plan := project.read_plan(output)) is not None:
-        print_text(json.dumps(plan, indent=1) if as_json else devices.report_stages(plan, output))
-        return
+        return print_result(plan, as_json, devices.report_stages(plan, output))
     manifest = project.read_manifest(output)
     summary = together.summarise_system if "chips" in manifest else text.summarise_project
-    print_text(json.dumps(manifest, indent=1) if as_json else summary(manifest, output))
+    return print_result(manifest, as_json, summary(manifest, output))
 
 
 def _check_word(on: str, known: Sequence[str], does: str) -> None:
@@ -329,11 +329,9 @@ def advise(project: Project, as_json: JsonOption = False) -> None:
     for name in ("report.html", REASONS):
         if name in pages:
             files.write_file(project / name, pages[name].encode(), "OUT")
-    if as_json:
-        print_text(json.dumps({"advice": suggestions if len(suggestions) > 1 else next(iter(suggestions.values()))}, indent=1))
-        return
-    for name, entries in suggestions.items():
-        print_text("\n".join([*([f"{name}:"] if len(suggestions) > 1 else []), *advice.advice_lines(entries)]))
+    is_alone = len(suggestions) == 1
+    lines = [line for name, entries in suggestions.items() for line in (*([] if is_alone else [f"{name}:"]), *advice.advice_lines(entries))]
+    print_result({"advice": next(iter(suggestions.values())) if is_alone else suggestions}, as_json, "\n".join(lines))
 
 
 def _check_self_test(others: Mapping[str, object]) -> None:
@@ -387,7 +385,7 @@ def run(
         from deeploy.driver import recordings
 
         found = recordings.listen(project, stream, on, network, time_limit)
-        return print_text(json.dumps(found.contents(), indent=1) if as_json else str(found))
+        return print_result(found.contents(), as_json, str(found))
     if inputs is None:
         raise UsageError("no inputs are named", "Give them: --inputs IN.npz, or run the self-test: --layers.")
     if save is not None:
@@ -421,7 +419,7 @@ def calibrate(
     check_seconds(time_limit, "--time-limit")
     with Progress() as progress:
         calibration = calibrate_target(models, target, board, port, output, time_limit, progress)
-    print_text(json.dumps(calibration.contents(), indent=1) if as_json else str(calibration))
+    print_result(calibration.contents(), as_json, str(calibration))
 
 
 @app.command()
@@ -449,16 +447,12 @@ def evaluate(
     with Progress() as progress:
         progress("evaluate")
         evaluation = measured(project, inputs, labels, metric, model, float_model, output)
-    print_text(json.dumps(evaluation.contents()) if as_json else str(evaluation))
+    print_result(evaluation.contents(), as_json, str(evaluation), indent=None)
 
 
 def _print_verdict(verdict: Verdict, as_json: bool, headline: str) -> None:
     """Print what was compared and leave with status 1 where something differs."""
-    if as_json:
-        print_text(json.dumps(verdict.contents(), indent=1))
-    else:
-        print_text(headline)
-        for against, comparison in verdict.comparisons:
-            print_text(f"  against {against}: {comparison}")
+    lines = [f"  against {against}: {comparison}" for against, comparison in verdict.comparisons]
+    print_result(verdict.contents(), as_json, "\n".join([headline, *lines]))
     if not verdict.passed:
         raise typer.Exit(1)

@@ -119,11 +119,16 @@ def print_text(text: str, *, to_errors: bool = False) -> None:
     print(make_printable(text), file=sys.stderr if to_errors else sys.stdout)
 
 
+def print_result(contents: object, as_json: bool, text: str, indent: int | None = 1) -> None:
+    """Print what a command found: JSON for scripts, or a text for people."""
+    print_text(json.dumps(contents, indent=indent) if as_json else text)
+
+
 def print_self_test(log: str, entry: Document, as_json: bool, unit: str = "cycles") -> None:
     """Print what a self-test said, beside the project's entry of the network, and leave with status 1 where something differs."""
     from deeploy.report.self_test import describe_log, read_log
 
     told = read_log(log, entry, unit)
-    print_text(json.dumps(told, indent=1) if as_json else describe_log(told))
+    print_result(told, as_json, describe_log(told))
     if not told["passed"]:
         raise typer.Exit(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from deeploy.cli.options import JsonOption, Model, print_text
+from deeploy.cli.options import JsonOption, Model, print_result
 from deeploy.errors import UsageError, shorten
 from deeploy.report.progress import Progress
 
@@ -53,12 +52,10 @@ def reduce(
         reduction = run(
             model, output, command_of(command, model, limit), status=status, match=match, tries=tries, minutes=minutes, say=progress
         )
-    if as_json:
-        sizes = {"nodes": reduction.nodes, "bytes": reduction.bytes, "tries": reduction.tries}
-        print_text(json.dumps({"output": str(output), **sizes, "status": reduction.failure.status, "error": reduction.failure.signature}))
-        return
-    print_text(
+    sizes = {"nodes": reduction.nodes, "bytes": reduction.bytes, "tries": reduction.tries}
+    contents = {"output": str(output), **sizes, "status": reduction.failure.status, "error": reduction.failure.signature}
+    told = (
         f"{reduction.nodes[0]} nodes and {reduction.bytes[0]} bytes became {reduction.nodes[1]} and {reduction.bytes[1]} "
-        f"in {reduction.tries} tries"
+        f"in {reduction.tries} tries\nwrote {output}"
     )
-    print_text(f"wrote {output}")
+    print_result(contents, as_json, told, indent=None)

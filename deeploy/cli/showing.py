@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from deeploy.cli.options import DimOption, JsonOption, Model, NetworkOption, PinOption, Project, print_self_test, print_text, target_names
+from deeploy.cli.options import (
+    DimOption,
+    JsonOption,
+    Model,
+    NetworkOption,
+    PinOption,
+    Project,
+    print_result,
+    print_self_test,
+    print_text,
+    target_names,
+)
 from deeploy.options import Options
 from deeploy.options.texts import parse_dims, parse_pins
 from deeploy.resources import cache_root, prune_cache
@@ -30,19 +40,13 @@ def report(
     from deeploy.report import advice, chips, terminal
 
     if (plan := read_plan(project)) is not None:
-        print_text(json.dumps(plan, indent=1) if as_json else devices.report_stages(plan))
-        return
+        return print_result(plan, as_json, devices.report_stages(plan))
     manifest = read_manifest(project)
     entry = select_network(manifest, network)
     if "chips" in manifest and network is None:
-        print_text(json.dumps(entry, indent=1) if as_json else chips.report_system(entry))
-        return
-    advice_lines = advice.read_advice(project)
-    if not as_json:
-        print_text(terminal.report_network(entry, advice_lines.get(entry.get("name", "")), verbose))
-        return
-    told = {"advice": advice_lines} if "networks" in entry else {"advice": advice_lines.get(entry["name"], [])}
-    print_text(json.dumps({**entry, **told}, indent=1))
+        return print_result(entry, as_json, chips.report_system(entry))
+    advised = advice.read_advice(project).get(entry["name"])
+    return print_result({**entry, "advice": advised or []}, as_json, terminal.report_network(entry, advised, verbose))
 
 
 @app.command()
@@ -58,7 +62,7 @@ def explain(
 
     manifest = read_manifest(project)
     explanation = why.find_explanations(project, select_network(manifest, network or ("chip0" if "chips" in manifest else None)), node)
-    print_text(json.dumps(explanation, indent=1) if as_json else "\n\n".join(why.describe_explanation(one) for one in explanation))
+    print_result(explanation, as_json, "\n\n".join(map(why.describe_explanation, explanation)))
 
 
 @app.command()
@@ -80,7 +84,7 @@ def compare(
     differences, names = comparison.compare_entries(entries[0], entries[1]), (str(before), str(after))
     if output is not None:
         write_file(output, comparison.comparison_page(differences, names, VERSION).encode(), "--output")
-    print_text(json.dumps(differences, indent=1) if as_json else comparison.describe_comparison(differences, names))
+    print_result(differences, as_json, comparison.describe_comparison(differences, names))
     if output is not None and not as_json:
         print_text(f"written to {output}")
 
@@ -100,14 +104,11 @@ def doctor(
         if clear_cache and (root := cache_root()) is not None:
             prune_cache(root, 0)
         findings = examine_tools()
-    if as_json:
-        print_text(json.dumps([tool.contents() for tool in findings], indent=1))
-        return
     rows = [
         (t.kind, t.name, "found" if t.found else "-", t.version or "-", t.enables + (f" ({t.remedy})" if t.remedy else ""))
         for t in findings
     ]
-    print_text(align_table(("", "name", "", "version", "needed for"), rows))
+    print_result([tool.contents() for tool in findings], as_json, align_table(("", "name", "", "version", "needed for"), rows))
 
 
 @app.command()
@@ -137,7 +138,7 @@ def inspect(
     with Progress() as progress:
         progress("read")
         contents = inspect_model(model, parse_dims(dim), parse_pins(pin))
-    print_text(json.dumps(contents, indent=1) if as_json else text.describe_model(contents))
+    print_result(contents, as_json, text.describe_model(contents))
 
 
 @app.command()
@@ -158,4 +159,4 @@ def targets(
 
     loaded_targets = [registry.load(n) for n in ([name] if name else registry.names())]
     entries = [text.target_contents(t, detailed=name is not None) for t in loaded_targets]
-    print_text(json.dumps(entries, indent=1) if as_json else "\n".join(text.describe_target(e) for e in entries))
+    print_result(entries, as_json, "\n".join(map(text.describe_target, entries)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,6 +17,7 @@ from deeploy.cli.options import (
     PinOption,
     SchedulerOption,
     complete_words,
+    print_result,
     print_text,
     target_names,
 )
@@ -216,23 +216,11 @@ def _quantize_model(
         progress("read")
         source = read_source(model, calibrate, dims, pins, states, stream)
         written, comparison, stored = write_judged(source, output, form, at_least, progress)
-    if as_json:
-        head = {"output": str(output), "form": str(form), "bytes": dict(zip(("float", "quantised"), stored, strict=True))}
-        print_text(json.dumps({**head, **written.contents(source.states), **comparison.contents()}))
-        return
-    weights = [summarise_weights(written.weights)] if written.weights else []
-    print_text(
-        "\n".join(
-            [
-                *weights,
-                comparison.summary(),
-                *describe_result(source, written),
-                compare_sizes(*stored),
-                f"wrote {output} ({form})",
-                *warn_of_loss(comparison),
-            ]
-        )
-    )
+    head = {"output": str(output), "form": str(form), "bytes": dict(zip(("float", "quantised"), stored, strict=True))}
+    lines = [summarise_weights(written.weights)] if written.weights else []
+    lines += [comparison.summary(), *describe_result(source, written), compare_sizes(*stored), f"wrote {output} ({form})"]
+    contents = {**head, **written.contents(source.states), **comparison.contents()}
+    print_result(contents, as_json, "\n".join([*lines, *warn_of_loss(comparison)]), indent=None)
 
 
 def _quantize_for(
@@ -251,14 +239,9 @@ def _quantize_for(
     loaded_target = select_target(options)
     with Progress() as progress:
         trials, best = quantize_for(loaded_target, model, calibrate, output, loss, options, states, lambda form: progress(f"try {form}"))
-    if as_json:
-        print_text(
-            json.dumps(
-                {"output": str(output), "target": loaded_target.name, "chosen": str(best.form), "forms": [t.contents() for t in trials]}
-            )
-        )
-        return
-    print_text("\n".join([summarise_trials(trials, best), f"wrote {output}", *warning_of("the worst output", best.signal_to_noise)]))
+    contents = {"output": str(output), "target": loaded_target.name, "chosen": str(best.form), "forms": [t.contents() for t in trials]}
+    lines = [summarise_trials(trials, best), f"wrote {output}", *warning_of("the worst output", best.signal_to_noise)]
+    print_result(contents, as_json, "\n".join(lines), indent=None)
 
 
 @app.command("train-graph")
@@ -307,10 +290,9 @@ def train_graph(
         write_file(inference, graphs.inference.SerializeToString(), "--inference")
     states = {tensor.name for tensor in step.graph.initializer} & {value.name for value in step.graph.input}
     count = sum(math.prod(tensor.dims) for tensor in step.graph.initializer if tensor.name in states)
-    if as_json:
-        print_text(json.dumps({"step": str(output), "nodes": len(step.graph.node), "states": len(states), "elements": count}))
-    else:
-        print_text(f"wrote {output}: {len(step.graph.node)} nodes, {len(states)} states of {count} elements")
+    contents = {"step": str(output), "nodes": len(step.graph.node), "states": len(states), "elements": count}
+    told = f"wrote {output}: {contents['nodes']} nodes, {contents['states']} states of {count} elements"
+    print_result(contents, as_json, told, indent=None)
 
 
 @app.command()
@@ -385,8 +367,6 @@ def sweep(
 
     with Progress() as progress, workers(jobs, scheduler):
         rows = run(matrix, output, base, progress)
-    if as_json:
-        print_text(json.dumps(rows, indent=1))
-        return
     counts = Counter(row["status"] for row in rows)
-    print_text(f"{len(rows)} cells: {', '.join(f'{count} {status}' for status, count in counts.items())}\nwritten to {output}")
+    told = f"{len(rows)} cells: {', '.join(f'{count} {status}' for status, count in counts.items())}\nwritten to {output}"
+    print_result(rows, as_json, told)
