@@ -26,11 +26,6 @@ def build_move(op: str, read: Read, attributes: Callable[[LiteCall], Attributes]
     return build
 
 
-def read_axis(call: LiteCall, value: int, rank: int) -> int:
-    """One axis counted from the front."""
-    return read_axes(call, np.array([value]), rank)[0]
-
-
 def read_numbers(call: LiteCall, position: int, count: int | None = None) -> list[int]:
     """A constant list of integers, perhaps of a length that is known."""
     values = call.constant(position)
@@ -51,15 +46,21 @@ def build_transpose(call: LiteCall) -> None:
     build_move("Transpose", lambda call: [call.x], lambda call: {"perm": order})(call)
 
 
+def read_edges(call: LiteCall, position: int, count: int) -> Array:
+    """The borders [axis, side] of as many axes, an input that is constant."""
+    edges = np.array(read_numbers(call, position, 2 * count), np.int64).reshape(-1, 2)
+    call.need(edges.min(initial=0) >= 0 and edges.max(initial=0) < 2**20, "has borders of no sensible width")
+    return edges
+
+
 def read_padding(call: LiteCall) -> Sequence[Operand]:
     """The input, its borders, and what they are of: a number, or the zero point."""
-    widths = np.array(read_numbers(call, 1, 2 * len(call.x.shape)), np.int64).reshape(-1, 2)
-    call.need(widths.min(initial=0) >= 0 and widths.max(initial=0) < 2**20, "has borders of no sensible width")
+    widths = read_edges(call, 1, len(call.x.shape)).T.ravel()
     if call.op == "MIRROR_PAD":
-        return call.x, widths.T.ravel()
-    value = call.constant(2) if call.input(2) is not None else np.array(call.x.z if call.x.is_quantised else 0)
+        return call.x, widths
+    value = call.constant(2) if call.input(2) is not None else call.x.zero_point
     call.need(value.size == 1, "pads with several numbers")
-    return call.x, widths.T.ravel(), value.reshape(()).astype(call.x.dtype)
+    return call.x, widths, value.reshape(()).astype(call.x.dtype)
 
 
 def build_mirror(call: LiteCall) -> Attributes:
@@ -68,17 +69,20 @@ def build_mirror(call: LiteCall) -> Attributes:
     return {"mode": "reflect"}
 
 
-def build_concatenate(call: LiteCall) -> None:
-    parts = [call.needed(at) for at in range(len(call.inputs))]
+def _read_parts(call: LiteCall) -> tuple[list[LiteTensor], int]:
+    """All inputs, which have the scale of the output, and its axis along which they lie one behind the other."""
+    parts, (at,) = [call.needed(at) for at in range(len(call.inputs))], read_axes(call, call.y, call.options["axis"])
     quantised.check_same(call, *parts)
-    at = read_axis(call, call.options["axis"], len(call.y.shape))
+    return parts, at
+
+
+def build_concatenate(call: LiteCall) -> None:
+    parts, at = _read_parts(call)
     call.activate(call.add("Concat", *parts, axis=at))
 
 
 def build_pack(call: LiteCall) -> None:
-    parts = [call.needed(at) for at in range(len(call.inputs))]
-    quantised.check_same(call, *parts)
-    at = read_axis(call, call.options["axis"], len(call.y.shape))
+    parts, at = _read_parts(call)
     shape = [1 if place == at else extent for place, extent in enumerate(call.y.shape)]
     rows = [call.add("Reshape", part, shape) for part in parts]
     call.add("Concat", *rows, axis=at, outputs=[call.y])
@@ -92,7 +96,7 @@ def build_split(call: LiteCall) -> None:
     elif call.op == "SPLIT_V":
         at = read_numbers(call, 2, 1)[0]
     quantised.check_same(call, x)
-    along = read_axis(call, call.options["axis"] if at is None else at, len(x.shape))
+    (along,) = read_axes(call, x, call.options["axis"] if at is None else at)
     begin = 0
     for part in call.outputs:
         extent = 1 if call.op == "UNPACK" else part.shape[along]
@@ -143,7 +147,7 @@ def cut_strided(call: LiteCall) -> None:
 
 
 def build_reverse(call: LiteCall) -> None:
-    along = read_axes(call, call.constant(1), len(call.x.shape))
+    along = read_axes(call, call.x, call.constant(1))
     ends = [-1 - call.x.shape[at] for at in along]
     call.result(slice_tensor(call, call.x, [-1] * len(along), ends, along, [-1] * len(along)))
 
@@ -152,7 +156,7 @@ def build_gather(call: LiteCall) -> None:
     quantised.check_same(call, call.x)
     if call.options.get("batch_dims", 0):
         raise call.refused("has batch axes", "Gather from one tensor.")
-    call.add("Gather", call.x, call.needed(1), axis=read_axis(call, call.options["axis"], len(call.x.shape)), outputs=[call.y])
+    call.add("Gather", call.x, call.needed(1), axis=read_axes(call, call.x, call.options["axis"])[0], outputs=[call.y])
 
 
 def look_up_rows(call: LiteCall) -> None:
@@ -168,11 +172,11 @@ def depth_and_space(call: LiteCall) -> None:
     call.need(size > 0 and n, "has no image of four axes or no block")
     if call.op == "DEPTH_TO_SPACE":
         call.need(c % (size * size) == 0, f"divides {c} channels by blocks of {size}")
-        apart, order = (n, h, w, size, size, c // (size * size)), [0, 1, 3, 2, 4, 5]
+        apart = n, h, w, size, size, c // (size * size)
     else:
         call.need(h % size == 0 and w % size == 0, f"divides {h} x {w} by blocks of {size}")
-        apart, order = (n, h // size, size, w // size, size, c), [0, 1, 3, 2, 4, 5]
-    parts = call.add("Transpose", call.add("Reshape", call.x, apart), perm=order)
+        apart = n, h // size, size, w // size, size, c
+    parts = call.add("Transpose", call.add("Reshape", call.x, apart), perm=[0, 1, 3, 2, 4, 5])
     call.reshape(parts)
 
 
@@ -182,16 +186,14 @@ def batch_and_space(call: LiteCall) -> None:
     blocks = read_numbers(call, 1)
     count = len(blocks)
     call.need(0 < count < len(call.x.shape) and min(blocks) > 0, "has blocks that do not fit its input")
-    edges = np.array(read_numbers(call, 2, 2 * count), np.int64).reshape(count, 2)
-    call.need(edges.min() >= 0 and edges.max() < 2**20, "has borders of no sensible width")
+    edges = read_edges(call, 2, count)
     n, *rest = call.x.shape
     spatial, others = rest[:count], rest[count:]
     if call.op == "SPACE_TO_BATCH_ND":
         wide = [e + int(a + b) for e, (a, b) in zip(spatial, edges, strict=True)]
         call.need(all(e % b == 0 for e, b in zip(wide, blocks, strict=True)), "has blocks that do not fit its input")
         widths = np.concatenate([[0], edges[:, 0], [0] * (len(others) + 1), edges[:, 1], [0] * len(others)]).astype(np.int64)
-        fill = np.array(call.x.z if call.x.is_quantised else 0, call.x.dtype)
-        x = call.add("Pad", call.x, widths, fill) if edges.any() else call.x.name
+        x = call.add("Pad", call.x, widths, call.x.zero_point) if edges.any() else call.x.name
         apart = [n, *(part for e, b in zip(wide, blocks, strict=True) for part in (e // b, b)), *others]
         order = [*(2 + 2 * at for at in range(count)), 0, *(1 + 2 * at for at in range(count)), *range(1 + 2 * count, len(apart))]
         moved = call.add("Transpose", call.add("Reshape", x, apart), perm=order)
@@ -223,7 +225,7 @@ def resize_nearest(call: LiteCall) -> None:
 
 def find_extreme(call: LiteCall) -> None:
     """ARG_MAX, ARG_MIN: the first of equal ones."""
-    at = read_axis(call, read_numbers(call, 1, 1)[0], len(call.x.shape))
+    (at,) = read_axes(call, call.x, read_numbers(call, 1, 1))
     call.cast(call.add("ArgMax" if call.op == "ARG_MAX" else "ArgMin", call.x, axis=at, keepdims=0))
 
 
@@ -257,7 +259,7 @@ def reduce_extreme(call: LiteCall) -> None:
 
 
 def reduce_tensor(call: LiteCall, op: str) -> None:
-    along = read_axes(call, call.constant(1), len(call.x.shape))
+    along = read_axes(call, call.x, call.constant(1))
     whole = call.add(op, call.x, along, keepdims=1) if along else call.x.name
     call.reshape(whole)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from numpy.typing import ArrayLike
 from onnx import helper, numpy_helper
 
 from deeploy.errors import ModelError, UnsupportedError, shorten
@@ -46,6 +47,11 @@ class LiteTensor:
         return bool(self.scale.size) and self.dtype.str[1:] in INTEGERS
 
     @property
+    def is_wide(self) -> bool:
+        """Whether its numbers have more than 8 bits."""
+        return self.dtype.itemsize > 1
+
+    @property
     def s(self) -> float:
         """The scale of a tensor quantised as a whole, a float32."""
         return float(self.scale[0])
@@ -57,8 +63,8 @@ class LiteTensor:
 
     @property
     def zero_point(self) -> Array:
-        """The zero point of a tensor quantised as a whole, in the type of the tensor."""
-        return np.array(self.z, self.dtype)
+        """The number that stands for 0, in the type of the tensor: the zero point of one that is quantised as a whole."""
+        return np.array(self.z if self.is_quantised else 0, self.dtype)
 
     @property
     def range(self) -> tuple[int, int]:
@@ -233,9 +239,9 @@ class LiteCall:
         return None
 
 
-def read_axes(call: LiteCall, values: Array, rank: int) -> list[int]:
-    """Axes counted from the front, in ascending order."""
-    given = [int(axis) for axis in values.ravel()]
+def read_axes(call: LiteCall, tensor: LiteTensor, values: ArrayLike) -> list[int]:
+    """Axes of a tensor counted from the front, in ascending order."""
+    given, rank = [int(axis) for axis in np.ravel(values)], len(tensor.shape)
     call.need(all(-rank <= axis < rank for axis in given), f"has the axes {given} of {rank}")
     return sorted({axis % rank for axis in given})
 

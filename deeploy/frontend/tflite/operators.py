@@ -127,7 +127,7 @@ def _build_pool(call: LiteCall) -> None:
     op, image = "MaxPool" if call.op == "MAX_POOL_2D" else "AveragePool", _channels_first(call, call.x)
     if call.x.is_quantised:
         quantised.check_same(call, call.x)
-        if op == "AveragePool" and call.x.dtype.itemsize > 1:
+        if op == "AveragePool" and call.x.is_wide:
             ones, zeros = np.ones((call.x.shape[3], 1, *size), np.int8), (np.int16(0), np.int8(0))
             window = {name: attributes[name] for name in ("strides", "pads")}
             total = call.add("ConvInteger", image, ones, *zeros, group=len(ones), **window)
@@ -201,10 +201,6 @@ def _build_unary(op: str, name: str = "", of_quantised: Builder | None = None, *
 
 def _build_leaky(call: LiteCall) -> None:
     call.result(call.add("LeakyRelu", call.x, alpha=call.options["alpha"]))
-
-
-def _build_prelu(call: LiteCall) -> None:
-    call.result(call.add("PRelu", call.x, call.needed(1)))
 
 
 def _build_gelu(call: LiteCall) -> None:
@@ -310,7 +306,7 @@ OPERATORS: Mapping[int | str, LiteOperator] = {
     47: LiteOperator("EXP", _build_unary("Exp")),
     49: LiteOperator("SPLIT", moves.build_split, "count:i"),
     53: LiteOperator("CAST", _build_cast),
-    54: LiteOperator("PRELU", _choose_builder(_build_prelu, quantised.build_prelu)),
+    54: LiteOperator("PRELU", _choose_builder(_build_plain("PRelu"), quantised.build_prelu)),
     55: LiteOperator("MAXIMUM", moves.build_choose("Max")),
     56: LiteOperator("ARG_MAX", moves.find_extreme, "kind:b"),
     57: LiteOperator("MINIMUM", moves.build_choose("Min")),

@@ -11,7 +11,15 @@ import numpy as np
 from deeploy.frontend.tflite import fixed_point, words
 from deeploy.frontend.tflite.fixed_point import Factor, Shift
 from deeploy.frontend.tflite.network import Builder, LiteCall, LiteTensor, read_axes
-from deeploy.frontend.tflite.requantising import WORDS, emit_steps, find_limits, find_steps, requantise_result
+from deeploy.frontend.tflite.requantising import (
+    WORDS,
+    emit_steps,
+    find_limits,
+    find_steps,
+    limit_result,
+    requantise_result,
+    requantise_word,
+)
 from deeploy.ir.types import Array
 from deeploy.operators import fractions
 from deeploy.operators.accumulate import ends, products, sums
@@ -28,7 +36,7 @@ def check_same(call: LiteCall, *tensors: LiteTensor) -> None:
 
 def check_bytes(call: LiteCall, *tensors: LiteTensor) -> None:
     """Refuse all but quantised bytes, of which all results are known."""
-    if any(tensor.dtype.itemsize > 1 for tensor in tensors) or not all(tensor.is_quantised for tensor in (*tensors, call.y)):
+    if any(tensor.is_wide for tensor in tensors) or not all(tensor.is_quantised for tensor in (*tensors, call.y)):
         raise call.refused("of 16 bits is not handled", "Quantise with 8 bits.")
 
 
@@ -61,7 +69,7 @@ def finish_product(
 def build_softmax(call: LiteCall) -> None:
     """By exponentials of the distance from the maximum; the result has a step of 1/256 from the least number on."""
     y, (low, high) = call.y, call.y.range
-    if call.x.dtype.itemsize > 1:
+    if call.x.is_wide:
         return words.build_word_softmax(call)
     if (y.z, y.s) != (low, 1 / 256):
         raise call.refused("has a result in other steps than 1/256", "Quantise the model again; the converter chooses these.")
@@ -204,7 +212,7 @@ def resize_bilinear(call: LiteCall) -> None:
 def reduce_sum(call: LiteCall) -> None:
     """MEAN, SUM: the multiplier is divided by the number of elements first."""
     x, y = call.x, call.y
-    along = read_axes(call, call.constant(1), len(x.shape))
+    along = read_axes(call, x, call.constant(1))
     count = math.prod(x.shape[at] for at in along)
     call.need(count, "is of no elements")
     total = call.word(x)
@@ -231,7 +239,7 @@ def of_reals(function: Real) -> Builder:
 
     def build(call: LiteCall) -> None:
         x, y = call.x, call.y
-        if x.dtype.itemsize > 1:
+        if x.is_wide:
             return (
                 words.BUILDERS[call.op](call) if call.op in words.BUILDERS else build_tabulate(call, x.every())
             )  # which says that it is not handled
@@ -247,7 +255,7 @@ def of_reals(function: Real) -> Builder:
 def build_absolute(call: LiteCall) -> None:
     """ABS: the distance from zero."""
     x, y = call.x, call.y
-    if x.dtype.itemsize > 1:
+    if x.is_wide:
         call.need(x.z == y.z == 0 and y.is_quantised, "has a zero point, or a result without a scale")
         total = call.add("Abs", call.word(x))
         return requantise_result(call, total, _ratio(call), ends(0, 2**15))
@@ -260,7 +268,7 @@ def build_negate(call: LiteCall) -> None:
     check_same(call, call.x)
     if call.x.z:
         raise call.refused("has a zero point, which LiteRT's kernel takes for a part of the number", "Use SUB from zero instead.")
-    if call.x.dtype.itemsize > 1:
+    if call.x.is_wide:
         word, (low, _) = call.word(call.x), call.x.range
         least = call.add("Clip", word, np.int32(low), np.int32(low + 1))  # one less where it is the least
         parts = call.add("Mul", call.add("Sub", least, np.int32(low + 1)), np.int32(2 * -low)), call.add("Neg", word)
@@ -305,7 +313,7 @@ def _ratio(call: LiteCall, factor: float = 1.0) -> Factor:
 
 def build_rescale(call: LiteCall) -> None:
     """RELU, RELU6, RELU_N1_TO_1, LEAKY_RELU, QUANTIZE of quantised numbers: by one factor above zero and one below."""
-    if call.x.dtype.itemsize > 1:
+    if call.x.is_wide:
         return _rescale_words(call)
     x, y, alpha = call.x, call.y, call.options["alpha"] if call.op == "LEAKY_RELU" else 1.0
     steps = x.every() - x.z
@@ -334,9 +342,8 @@ def _rescale_words(call: LiteCall) -> None:
     for a, low, high in ((1.0, 0, x.range[1]), (call.options["alpha"], x.range[0], 0)):
         factor = _ratio(call, a)
         side = call.add("Clip", total, np.int32(low), np.int32(high))
-        steps = find_steps(call, factor, WORDS, ends(low, high), "twice")
-        parts.append(emit_steps(call, side, steps, np.int32))
-    emit_steps(call, call.add("Add", *parts), [Shift(1, y.z, 0, *find_limits(call))])
+        parts.append(requantise_word(call, side, factor, ends(low, high)))
+    limit_result(call, call.add("Add", *parts))
     return None
 
 
@@ -372,9 +379,8 @@ def build_prelu(call: LiteCall) -> None:
     slopes = call.multiply(call.add("Clip", x, None, x.zero_point), alpha, x.z, alpha.z)
     factor = fixed_point.quantise_factor(x.s * alpha.s / y.s)
     reach = products((x.distances[0], 0), alpha.distances)
-    slopes = emit_steps(call, slopes, find_steps(call, factor, WORDS, reach, "twice"), np.int32)
-    total = call.add("Add", call.add("LookUp", x, above.astype(np.int32)), slopes)
-    emit_steps(call, total, [Shift(1, y.z, 0, *find_limits(call))])
+    slopes = requantise_word(call, slopes, factor, reach)
+    limit_result(call, call.add("Add", call.add("LookUp", x, above.astype(np.int32)), slopes))
 
 
 def multiply_matrices(call: LiteCall, a: str, b: str) -> None:

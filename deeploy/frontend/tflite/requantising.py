@@ -44,6 +44,16 @@ def emit_steps(call: LiteCall, total: str, steps: Sequence[Shift], dtype: Kind |
     return total
 
 
+def requantise_word(call: LiteCall, total: str, factor: Factor, ends: tuple[Array, Array]) -> str:
+    """Integers between ends times a factor, in 32 bits."""
+    return emit_steps(call, total, find_steps(call, factor, WORDS, ends, "twice"), np.int32)
+
+
+def limit_result(call: LiteCall, total: str) -> None:
+    """Steps of the result without its zero point as the result of the operator."""
+    emit_steps(call, total, [Shift(1, call.y.z, 0, *find_limits(call))])
+
+
 def requantise_result(call: LiteCall, total: str, factor: Factor, ends: tuple[Array, Array], rounding: Rounding = "twice") -> None:
     """Accumulators (int32) as the result of the operator.
 

@@ -12,9 +12,9 @@ from dataclasses import replace
 import numpy as np
 
 from deeploy.frontend.tflite import quantised
-from deeploy.frontend.tflite.fixed_point import WORD, Factor, Shift, quantise_factor
+from deeploy.frontend.tflite.fixed_point import WORD, Shift, quantise_factor
 from deeploy.frontend.tflite.network import LiteCall, LiteTensor
-from deeploy.frontend.tflite.requantising import WORDS, emit_steps, find_steps
+from deeploy.frontend.tflite.requantising import WORDS, emit_steps, find_steps, requantise_word
 from deeploy.ir.types import Array
 from deeploy.operators.accumulate import ends, sums
 
@@ -33,7 +33,7 @@ def filter_history(call: LiteCall) -> None:
         call.need(state.dtype == np.int16 and history.dtype == np.int16, "has a state or weights of time that have not 16 bits")
         scale = np.float32(x.s) * np.float32(call.needed(1).s) / np.float32(state.s)
         total = call.add("MatMulInteger", x, features.T, *quantised.zero_points(call, x, call.needed(1)))
-        new = _to_halves(call, _requantise_words(call, total, quantise_factor(scale), _reach(features, x)))
+        new = _to_halves(call, requantise_word(call, total, quantise_factor(scale), _reach(features, x)))
     else:
         new = call.add("MatMul", x, features.T)
     past = call.add("Reshape", call.state(state), [batch, filters, memory])
@@ -128,17 +128,13 @@ def _gate_words(call: LiteCall, total: str, weights: Sequence[LiteTensor], data:
     for gate, w, summand in zip(_split_word(call, total, weights[0].shape[0]), weights, parts, strict=True):
         least, most = _reach(np.asarray(w.data), data)
         scale = np.float32(w.s) * np.float32(data.s) / np.float32(2.0**-12)
-        words.append(_requantise_words(call, gate, quantise_factor(scale), (least + summand, most + summand)))
+        words.append(requantise_word(call, gate, quantise_factor(scale), (least + summand, most + summand)))
     return words
 
 
 def _reach(weights: Array, data: LiteTensor) -> tuple[Array, Array]:
     """The least and the most sum of the rows of weights."""
     return sums(weights.astype(np.int64), *data.distances)
-
-
-def _requantise_words(call: LiteCall, total: str, factor: Factor, ends: tuple[Array, Array]) -> str:
-    return emit_steps(call, total, find_steps(call, factor, WORDS, ends, "twice"), np.int32)
 
 
 def _move_axes(by: int, limits: tuple[int, int]) -> Shift:
