@@ -178,7 +178,7 @@ def test_what_the_system_refuses_is_two_lines_and_status_2(
     def refuse(**_: object) -> None:
         raise OSError(number, os.strerror(number), "folder")
 
-    monkeypatch.setattr(cli, "app", refuse)
+    monkeypatch.setattr(cli, "build_command", lambda: refuse)
     monkeypatch.setattr(sys, "argv", ["deeploy", "compile"])
     handler, threshold = signal.getsignal(signal.SIGTERM), gc.get_threshold()
     try:
