@@ -101,8 +101,9 @@ def _cross_entropy(m: Expansion, dy: Tensor, logarithms: Tensor, label: Tensor, 
 
 @declares("SoftmaxCrossEntropyLossGrad", _LOSS)
 def loss_gradient_alone(m: Expansion, logarithms: Tensor, label: Tensor, *, reduction: str = "mean") -> Tensor:
-    """The gradient of the loss itself, as the established compiler's training graphs have it."""
-    return _cross_entropy(m, constant(1.0, logarithms.dtype), logarithms, label, reduction)
+    """The gradient of the loss in the established compiler's training graphs, which divide a mean twice by the samples."""
+    share = 1 / label.elements if reduction == "mean" else 1.0
+    return _cross_entropy(m, constant(share, logarithms.dtype), logarithms, label, reduction)
 
 
 @declares("SoftmaxCrossEntropyLossGrad", _LOSS, domain="", inputs=(3, 3))
