@@ -168,7 +168,8 @@ def measure_gathered(target: Target) -> str:
     for name, fitted in sorted(gathered.rates(target).items()):
         fits = f"{fitted.layers} layers, median error {fitted.median:.1%}, largest {fitted.largest:.1%}"
         print(f"{name:<32}{fits}", file=sys.stderr)
-        texts.append(_table(_tables("kernel", {name: {}})[0][0], _rate(fitted.rate), f"{fits}: {_origin()}"))
+        said = f"work as {fitted.work}; call and cold: {fits}" if fitted.work else fits
+        texts.append(_table(_tables("kernel", {name: {}})[0][0], _rate(fitted.rate), f"{said}: {_origin()}"))
     return "\n".join(texts)
 
 

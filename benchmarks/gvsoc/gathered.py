@@ -7,6 +7,8 @@ one of the same kernel and once behind another, which tells what cold instructio
 
 from __future__ import annotations
 
+import itertools
+import math
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,13 +22,15 @@ from benchmarks.gvsoc.sweep import compiled, sample_of
 from deeploy.bringup.fit import fit_coefficients
 from deeploy.execution.simulation.walk import walk_plan
 from deeploy.ir.target import Rate
+from deeploy.options import Buffering
 from deeploy.planning import cost
+from deeploy.planning.candidates.instruction_cache import code_of, is_cached
 from deeploy.planning.plan import Plan
 from deeploy.planning.program import Call
 from deeploy.target import Target
 
 CORES = 8
-EXCHANGED = 2500  # cycles of a tile in which instructions of the job's kernel and of what requantises its sums replace each other
+CUT = (None, 48_000)  # bytes of L1: many layers in one tile (None: all there is), and most in several
 MOST_BYTES = 600_000  # of the inputs and outputs of one program
 
 WINDOWS = ("n oh ow", "n oh ow fh", "n oh ow fh fw c", "n oh ow k/32 group", "n oh ow k group", "n oh ow k/32", "n oh ow k")
@@ -80,6 +84,14 @@ def _sums(*shapes: tuple[int, int, int, int, tuple[int, int], int, int], groups:
         pads = ((taps[0] - 1) // 2, (taps[1] - 1) * dilation // 2) * 2
         result.append(replace(case, attrs={**case.attrs, "dilations": (1, dilation), "pads": pads}))
     return tuple(result)
+
+
+def _requantised(case: Case) -> Case:
+    """A convolution without a requantisation with one by factors of 30 bits, as the scales of QDQ networks give, and weights of 4 bits."""
+    weights = case.operands["w"] >> 4
+    size = 2 * 74 * 74 / 16 * math.prod(weights.shape[1:]) ** 0.5
+    operands, attrs = cases.requantised(np.random.default_rng(1), "high", len(weights), size, "u8")
+    return replace(case, operands={**case.operands, "w": weights, **operands}, y="u8", attrs={**case.attrs, **attrs})
 
 
 def _with_small_weights(case: Case) -> Case:
@@ -191,7 +203,7 @@ RUNS = (
         _sums(
             *(
                 (1, 128, 32, 32, (1, 11), 1, 1),
-                (1, 64, 64, 64, (1, 13), 1, 1),
+                (1, 56, 64, 64, (1, 7), 1, 1),
                 (1, 40, 96, 96, (1, 5), 1, 1),
                 (1, 100, 48, 48, (1, 17), 1, 1),
             ),
@@ -234,6 +246,7 @@ class Fitted:
     layers: int
     median: float
     largest: float
+    work: str = ""  # the entry whose work is taken over, where that is not fitted to these layers
 
 
 JOBS = (
@@ -309,18 +322,45 @@ def run_rates(target: Target) -> dict[str, Fitted]:
     """Rates of convolutions by runs of taps, measured with weights in their own memory.
 
     Weights in L1 pass again for every subtile, an output in a cycle; their transfers would hide behind other layers and blur that.
+    Where cores requantise the sums, jobs take as long as where they do not, and what a call takes is measured anew.
     """
     found: dict[str, Fitted] = {}
     for family in RUNS:
         stem, *words = family.kernel.split()
         known = _fit(family, _measure(f"{stem}_nms", family.cases, BETWEEN.kernel, BETWEEN.cases, target))
+        requantised = _fit_calls(" ".join([f"{stem}_nms_sums", *words]), family.cases, known.rate, target)
         passes = {"n ow/36 k run group" if "linear" in words else "n oh/6 ow/6 k run group": 1.0}
-        near = replace(known, rate=replace(known.rate, per={**known.rate.per, **passes}))
-        for name, fitted in ((f"{stem}_nms", known), (stem, near)):
-            found[" ".join([name, *words])] = fitted
-            sums = replace(fitted, rate=replace(fitted.rate, call=fitted.rate.call + EXCHANGED))
-            found[" ".join([f"{name}_sums", *words])] = sums
+        for end, fitted in (("", known), ("_sums", replace(requantised, work=" ".join([f"{stem}_nms", *words])))):
+            found[" ".join([f"{stem}_nms{end}", *words])] = fitted
+            found[" ".join([f"{stem}{end}", *words])] = replace(fitted, rate=replace(fitted.rate, per={**fitted.rate.per, **passes}))
     return found
+
+
+def _fit_calls(entry: str, sums: Sequence[Case], known: Rate, target: Target) -> Fitted:
+    """What a call takes (``call`` in every tile, ``cold`` once) where cores requantise the sums of its jobs.
+
+    It is what is left of layers, in one tile and in several, of which all else is taken off that the walk expects: transfers, jobs at the
+    known rate, and the requantisation beside them.
+    """
+    assert target.timing is not None
+    name = entry.split()[0]
+    timing = replace(target.timing, kernels={**target.timing.kernels, entry: replace(known, call=0, cold=0)})
+    own = tuple(kernel for kernel in target.kernels if kernel.name in (name, BETWEEN.kernel))
+    features, expected, measured = list[list[float]](), list[float](), list[int]()
+    for l1, part in itertools.product(CUT, _parts([_requantised(case) for case in sums])):
+        order = [*part, *(case for pair in zip(BETWEEN.cases, part, strict=False) for case in pair)]
+        plan, layers = _simulate(order, replace(target, kernels=own, timing=timing), l1, "auto")
+        codes = [code_of(call, target) for call in plan.program.calls]
+        for step, (call, run, cycles) in enumerate(zip(plan.program.calls, walk_plan(plan).calls, layers, strict=True)):
+            if call.kernel.name == name:
+                features.append([plan.tiling(step).tiles, not is_cached(codes, step)])
+                expected.append(run.cycles)
+                measured.append(cycles)
+    counts, rest, whole = np.array(features, float), np.array(expected), np.array(measured, float)
+    found = fit_coefficients(counts, whole - rest, relative_to=whole)
+    errors = np.abs((rest + counts @ found) / whole - 1)
+    rate = replace(known, call=round(float(found[0])), cold=round(float(found[1])))
+    return Fitted(rate, len(whole), float(np.median(errors)), float(errors.max()))
 
 
 def _measure(name: str, some: Sequence[Case], other: str, between: Sequence[Case], target: Target) -> list[Measured]:
@@ -347,7 +387,12 @@ def _parts(some: Sequence[Case]) -> Iterator[list[Case]]:
 
 def _layers(order: Sequence[Case], target: Target) -> list[Measured]:
     """Kernels' cycles in a network of independent layers."""
-    project = compiled(order, target, 8, None, None)
+    return _less_transfers(*_simulate(order, target, None, "single"))
+
+
+def _simulate(order: Sequence[Case], target: Target, l1: int | None, buffering: Buffering) -> tuple[Plan, list[int]]:
+    """The plan of a network of independent layers, and the cycles of each."""
+    project = compiled(order, target, CORES, l1, None, buffering=buffering)
     plan = project.networks["network"].plan
     with tempfile.TemporaryDirectory(prefix="deeploy-gvsoc-") as scratch:
         folder = Path(scratch)
@@ -360,7 +405,9 @@ def _layers(order: Sequence[Case], target: Target) -> list[Measured]:
         (folder / "work" / "weights.bin").write_bytes((folder / "project" / "network_weights.bin").read_bytes())
         lines = [line.split() for line in simulate(program, folder / "work", target)]
     layers = [int(words[2]) for words in lines if words[:1] == ["layer"]]
-    return _less_transfers(plan, layers)
+    if len(layers) != len(plan.program.calls):
+        raise SimulationError(f"{len(layers)} layers were measured instead of {len(plan.program.calls)}")
+    return plan, layers
 
 
 def _less_transfers(plan: Plan, layers: Sequence[int]) -> list[Measured]:
@@ -372,8 +419,6 @@ def _less_transfers(plan: Plan, layers: Sequence[int]) -> list[Measured]:
     others = {entry: rate for entry, rate in timing.kernels.items() if entry.split()[0] not in names}
     free = replace(timing, kernels={**others, **dict.fromkeys(names, Rate(0, 0, 0))})
     runs = walk_plan(replace(plan, target=replace(plan.target, timing=free))).calls
-    if len(layers) != len(calls):
-        raise SimulationError(f"{len(layers)} layers were measured instead of {len(calls)}")
     before = [None, *(call.kernel.name for call in calls)]
     return [
         Measured(call, before[step] != call.kernel.name, layer - run.cycles)
