@@ -293,7 +293,7 @@ def entries(target: Target) -> dict[str, Fitted]:
     for name, known in target.timing.kernels.items():
         alone = name.replace("_sums", "").replace("_parts", "").replace("_all", "")
         job = found.get(alone) if alone != name else None
-        if job is not None:  # starting a job takes what it takes, whatever leaves it
+        if job is not None:  # not measured: taken to be the same, whatever leaves the job
             found[name] = replace(job, rate=replace(known, call=job.rate.call, cold=job.rate.cold))
     return found
 
@@ -314,15 +314,16 @@ def rates(target: Target) -> dict[str, Fitted]:
                     found[name] = _fit(family, _measure(name, family.cases, other.kernel + suffix, other.cases, target))
     for name in ("neureka_patches", "neureka_windows", "neureka_patches_nms", "neureka_windows_nms"):
         rate = found[name].rate
-        found[f"{name}_sums"] = replace(found[name], rate=replace(rate, per={**rate.per, "n oh ow k/8": 1}))  # 8 sums of a pixel in a cycle
+        found[f"{name}_sums"] = replace(found[name], rate=replace(rate, per={**rate.per, "n oh ow k/8": 1}))  # not measured: 8 sums in a cycle
     return found | run_rates(target)
 
 
 def run_rates(target: Target) -> dict[str, Fitted]:
     """Rates of convolutions by runs of taps, measured with weights in their own memory.
 
-    Weights in L1 pass again for every subtile, an output in a cycle; their transfers would hide behind other layers and blur that.
-    Where cores requantise the sums, jobs take as long as where they do not, and what a call takes is measured anew.
+    Weights in L1 are taken to pass again for every subtile, an output in a cycle; that is not measured, as their transfers would hide
+    behind other layers. Where cores requantise the sums, jobs are taken to be as long as where they do not, and what a call takes is
+    measured anew.
     """
     found: dict[str, Fitted] = {}
     for family in RUNS:
