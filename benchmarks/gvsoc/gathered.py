@@ -314,7 +314,7 @@ def rates(target: Target) -> dict[str, Fitted]:
                     found[name] = _fit(family, _measure(name, family.cases, other.kernel + suffix, other.cases, target))
     for name in ("neureka_patches", "neureka_windows", "neureka_patches_nms", "neureka_windows_nms"):
         rate = found[name].rate
-        found[f"{name}_sums"] = replace(found[name], rate=replace(rate, per={**rate.per, "n oh ow k/8": 1}))  # not measured: 8 sums in a cycle
+        found[f"{name}_sums"] = replace(found[name], rate=replace(rate, per={**rate.per, "n oh ow k/8": 1}))  # as declared, not measured
     return found | run_rates(target)
 
 
