@@ -314,7 +314,8 @@ def rates(target: Target) -> dict[str, Fitted]:
                     found[name] = _fit(family, _measure(name, family.cases, other.kernel + suffix, other.cases, target))
     for name in ("neureka_patches", "neureka_windows", "neureka_patches_nms", "neureka_windows_nms"):
         rate = found[name].rate
-        found[f"{name}_sums"] = replace(found[name], rate=replace(rate, per={**rate.per, "n oh ow k/8": 1}))  # as declared, not measured
+        # That eight sums of a pixel leave the engine in a cycle is not measured.
+        found[f"{name}_sums"] = replace(found[name], rate=replace(rate, per={**rate.per, "n oh ow k/8": 1}))
     return found | run_rates(target)
 
 
