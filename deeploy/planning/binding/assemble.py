@@ -412,7 +412,7 @@ class _Assembler:
     def _grown(self, kernel: Kernel, node: Node, names: Sequence[str], geometry: Geometry) -> tuple[Geometry, Tensor | None]:
         """The geometry with the dimensions that only run over rows that exist, and a tensor that the kernel wants packed but is not.
 
-        Rows that exist are fewer than there is buffer for: axes that a kernel wants packed cannot lie around a dynamic one.
+        Rows that exist are fewer than there is room for: axes that a kernel wants packed cannot lie around a dynamic one.
         """
         operands, tensors = (*names, *kernel.outputs), (*node.inputs, *node.outputs)
         geometry = replace(geometry, dynamic=geometry.dynamic | dynamic_dims(operands, tensors, geometry.nest, self.dynamic))
