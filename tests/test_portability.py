@@ -24,7 +24,7 @@ HEADERS = {
     "math.h": """#define INFINITY (__builtin_inff())
 #define NAN (__builtin_nanf(""))
 double nearbyint(double);
-float expf(float), sqrtf(float);
+float sqrtf(float), fabsf(float), copysignf(float, float);
 """,
     "string.h": """#include <stddef.h>
 void *memcpy(void *, const void *, size_t), *memset(void *, int, size_t), *memmove(void *, const void *, size_t);

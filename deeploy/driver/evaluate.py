@@ -77,7 +77,7 @@ def evaluate_project(
     wanted = _read_labels(labels, ports)
     chosen = _choose_output(ports, metric, wanted, output)
     measure = agreement if metric == "top1" and chosen is not None and _is_label(ports[chosen]) else metric_of(metric)
-    is_streamed = "stream" in entry
+    is_streamed = entry.get("stream") is not None
     verdict = run_windows(folder, entry, inputs) if is_streamed else run_project(folder, inputs)
     if not verdict.stacked or len(wanted) != verdict.samples:
         told = f"{len(wanted)} labels for {verdict.samples} samples" if verdict.stacked else "the inputs are one sample, not stacked"

@@ -18,16 +18,20 @@
 enum { EXP_SERIES = 0, LOG_SERIES = 5, TANH_SERIES = 13, ERF_SERIES = 18, ERFC_SERIES = 24, SCALES = 31, SERIES = 35 };
 
 #define MAGIC_BITS 0x4B400000u /* of 1.5 * 2^23: the last bit of what is added to it is a whole one */
-static const float float_series[SERIES] = {
-    0.00139517395f,   0.00836961064f,  0.0416661873f,  0.166665122f,   0.5f,
-    -0.0763442963f,   0.127615497f,    -0.131601945f,  0.142017618f,   -0.166233569f,
-    0.200012267f,     -0.250008225f,   0.333333313f,  //
-    -0.00571703678f,  0.0206505787f,   -0.0537434965f, 0.133314908f,   -0.333332837f,
-    -0.000635999313f, 0.00505867833f,  -0.0268070213f, 0.112828247f,   -0.376125813f,
-    0.128379166f,  //
-    -0.000203169096f, 0.0031132875f,   -0.0225025397f, 0.104495212f,   0.63654995f,
-    1.12804496f,      0.000107877786f,  //
-    12582912.0f,      1.44269502f,     0.693145752f,   1.42860677e-06f};
+/* In a function, since not every kernel that is given these functions calls one. */
+static inline const float *float_series(void) {
+    static const float series[SERIES] = {
+        0.00139517395f,   0.00836961064f,  0.0416661873f,  0.166665122f,   0.5f,
+        -0.0763442963f,   0.127615497f,    -0.131601945f,  0.142017618f,   -0.166233569f,
+        0.200012267f,     -0.250008225f,   0.333333313f,  //
+        -0.00571703678f,  0.0206505787f,   -0.0537434965f, 0.133314908f,   -0.333332837f,
+        -0.000635999313f, 0.00505867833f,  -0.0268070213f, 0.112828247f,   -0.376125813f,
+        0.128379166f,  //
+        -0.000203169096f, 0.0031132875f,   -0.0225025397f, 0.104495212f,   0.63654995f,
+        1.12804496f,      0.000107877786f,  //
+        12582912.0f,      1.44269502f,     0.693145752f,   1.42860677e-06f};
+    return series;
+}
 
 #define MAGIC_SUM(c) (c)[SCALES]
 #define LOG2_E(c) (c)[SCALES + 1]
@@ -43,7 +47,7 @@ static const float float_series[SERIES] = {
 #define SUM_OF_7(c, x) (SUM_OF_6(c, x) * (x) + (c)[6])
 #define SUM_OF_8(c, x) (SUM_OF_7(c, x) * (x) + (c)[7])
 
-#define FLOAT_SERIES float_series
+#define FLOAT_SERIES float_series()
 #define exp_float(x) find_exp((x), FLOAT_SERIES)
 #define expm1_float(x) find_expm1((x), FLOAT_SERIES)
 #define log_float(x) find_log((x), FLOAT_SERIES)

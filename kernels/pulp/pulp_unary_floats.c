@@ -14,7 +14,7 @@
 #define FLOAT_SERIES series
 
 static inline void copy_series(float *copied) {
-    for (int i = 0; i < SERIES; i++) copied[i] = float_series[i];
+    for (int i = 0; i < SERIES; i++) copied[i] = float_series()[i];
     XP_BLOCK("" : : "r"(copied) : "memory"); /* compilers would read the constants instead */
 }
 

@@ -69,7 +69,7 @@ def test_what_is_read_later_lives_on() -> None:
 )
 def test_windows_take_all_their_slots_from_where_their_fetch_begins(links: tuple[str | None, ...], first: list[int]) -> None:
     kernels = [SimpleNamespace(engine="cluster", link=link) for link in links]
-    calls = [SimpleNamespace(name=f"c{i}", kernel=kernel, scratch={}, period=1) for i, kernel in enumerate(kernels)]
+    calls = [SimpleNamespace(name=f"c{i}", kernel=kernel, scratch={}, turns=(1, None)) for i, kernel in enumerate(kernels)]
     program: Any = SimpleNamespace(calls=calls, buffers={})
     early, late = (Stream(name, "L2_L1", 0, 1, 1, depth, 64, False, is_prefetchable=depth == 2) for name, depth in (("w", 2), ("x", 1)))
     candidate: Any = SimpleNamespace(tiling=CallTiling((TileLoop("k", 2, 1),), (early, late), None), is_double=True)
