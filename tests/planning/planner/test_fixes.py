@@ -22,7 +22,7 @@ from deeploy.planning.plan import Machine, Plan
 from deeploy.planning.program import Program
 from tests.command import deeploy_cli as run
 from tests.execution.simulation.nets import compile_nodes, node
-from tests.schedule.test_alternating import save_alternating
+from tests.schedule.test_alternating import POINTWISE, save_alternating
 
 Fixes = Mapping[str, str | int]
 ARRAY = str(Path(__file__).parents[2] / "targets" / "array")
@@ -118,7 +118,7 @@ def test_an_engine_that_is_fixed_computes_the_node_and_what_is_fused_into_it(tmp
     for number, one in enumerate(n for n in named.graph.node if n.op_type == "Conv"):
         one.name = f"conv{number}"
     onnx.save(named, path)
-    free, fixed = deeploy.compile(path, "siracusa"), deeploy.compile(path, "siracusa", fix={"conv0.engine": "cluster"})
+    free, fixed = deeploy.compile(path, POINTWISE), deeploy.compile(path, POINTWISE, fix={"conv0.engine": "cluster"})
     before, after = ([call.kernel.engine for call in one.plan.program.calls if call.geometry.macs()] for one in (free, fixed))
     assert before == ["npu", "cluster", "npu", "cluster"] and after == ["cluster", "cluster", "npu", "cluster"]
     assert fixed.plan.free_cycles == round(walk_plan(free.plan).cycles)
