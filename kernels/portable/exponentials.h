@@ -82,7 +82,7 @@ static inline float find_exp(float x, const float *c) {
     const float r = (limited - whole * LN2_UPPER(c)) - whole * LN2_REST(c), power = 1 + find_expm1_near_zero(r, c);
     if (is_usual) return float_of_bits(bits_of_float(power) + ((uint32_t)n << 23));
     const float scaled = power * float_of_bits(((uint32_t)half + 127) << 23);
-    return scaled * float_of_bits(((uint32_t)(n - half) + 127) << 23);
+    return scaled * float_of_bits(((uint32_t)n - (uint32_t)half + 127) << 23);
 }
 
 static inline float find_expm1(float x, const float *c) {

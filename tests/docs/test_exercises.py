@@ -166,7 +166,7 @@ EXERCISES = {
     "operator": Exercise(
         (
             Edit("deeploy/frontend/lower/decompose.py", NORMS, HARDMAX + NORMS),
-            Edit("deeploy/frontend/lower/decompose.py", " normalise,", " normalise, hardmax,"),
+            Edit("deeploy/frontend/lower/decompose.py", " decompose_normalisation,", " decompose_normalisation, hardmax,"),
             Edit("deeploy/frontend/lower/decompose.py", TYPES, TYPES + "from deeploy.ir.types import DType\n"),
         ),
         1,

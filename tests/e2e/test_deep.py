@@ -50,7 +50,7 @@ def views(net: Net, depth: int) -> str:
 def products(net: Net, depth: int) -> str:
     x = net.x(4, 16)
     for _ in range(depth):
-        x = net.Relu(net.MatMul(x, net.c(np.eye(16, dtype=np.float32))))
+        x = net.Relu(net.MatMul(x, net.w(16, 16)))
     return x
 
 

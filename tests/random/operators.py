@@ -314,7 +314,7 @@ def norm(b: Builder) -> list[Value]:
     op = b.choices.pick(["LayerNormalization", "BatchNormalization", "InstanceNormalization", "GroupNormalization", "LpNormalization"])
     op = b.choices.pick([op, op, "RMSNormalization", "MeanVarianceNormalization", "LRN"])
     x = any_float(b, 3 if op in ("InstanceNormalization", "GroupNormalization", "LRN") else 2)
-    if op == "MeanVarianceNormalization" and x.rank != 4:
+    if op == "MeanVarianceNormalization" and (x.rank != 4 or b.opset < 9):
         raise Invalid
     if op in ("LayerNormalization", "RMSNormalization"):
         axis = b.choices.integer(1, x.rank - 1)
