@@ -18,6 +18,12 @@ KNOWN = {
     ("epilogue.h", "-Wanalyzer-use-of-uninitialized-value"): "a loop over one row, which the analyzer takes for one over none",
     ("epilogue.h", "shiftTooManyBitsSigned"): "gcc and clang repeat the sign; see docs/misra.md",
     ("matmul.c", "legacyUninitvar"): "a loop fills as many elements as another one reads",
+    (
+        "pulp_multiply.h",
+        "-Wanalyzer-use-of-uninitialized-value",
+    ): "sums that products with zero points have are copied without them, and not read",
+    ("xpulp.h", "uninitvar"): "an instruction in assembly writes it",
+    ("xpulp.h", "legacyUninitvar"): "the same of cppcheck's older versions",
     ("levels.c", "-Wanalyzer-malloc-leak"): "memory is kept by an address within it until the program ends, as is a temporary file",
     ("steps.c", "nullPointerRedundantCheck"): "host_violation does not return",
     ("main.c", "IOWithoutPositioning"): "a file is either read or written; a flag says which",
