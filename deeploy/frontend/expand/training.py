@@ -188,8 +188,12 @@ def _pool_attributes(
         raise Refusal("rounds the number of windows up, or counts places by columns", "export the model with a pool that does not")
     if shape is None or len(shape) != dy.rank or shape[:2] != [*dy.shape[:2]]:
         raise Refusal("does not say the shape of its result", "declare it in the model's value_info")
-    windows: Attributes = {"kernel_shape": kernel_shape, "strides": strides or [1] * rank, "pads": pads or [0] * (2 * rank)}
-    return {**windows, "dilations": dilations or [1] * rank}, shape
+    strides, pads, dilations = strides or [1] * rank, pads or [0] * (2 * rank), dilations or [1] * rank
+    padded = [size + before + after for size, before, after in zip(shape[2:], pads[:rank], pads[rank:], strict=False)]
+    taken = [(taps - 1) * dilation + 1 for taps, dilation in zip(kernel_shape, dilations, strict=False)]
+    if [(room - size) // stride + 1 for room, size, stride in zip(padded, taken, strides, strict=False)] != [*dy.shape[2:]]:
+        raise Refusal("has another number of windows than its first input has elements", "correct its windows, or the shape of its result")
+    return {"kernel_shape": kernel_shape, "strides": strides, "pads": pads, "dilations": dilations}, shape
 
 
 @declares("MaxPoolGrad", _POOLED, "ceil_mode? storage_order?: int", domain="", rank=3)
