@@ -210,7 +210,7 @@ EXERCISES = {
     "rewrite": Exercise(
         (
             Edit("deeploy/frontend/lower/decompose.py", NORMS, TWICE + NORMS),
-            Edit("deeploy/frontend/lower/decompose.py", " normalise,", " normalise, twice,"),
+            Edit("deeploy/frontend/lower/decompose.py", " decompose_normalisation,", " decompose_normalisation, twice,"),
         ),
         1,
         negations_are_gone,
