@@ -23,7 +23,7 @@ KNOWN = {
         "-Wanalyzer-use-of-uninitialized-value",
     ): "sums that products with zero points have are copied without them, and not read",
     ("xpulp.h", "uninitvar"): "an instruction in assembly writes it",
-    ("xpulp.h", "legacyUninitvar"): "the same of cppcheck's older versions",
+    ("xpulp.h", "legacyUninitvar"): "the same, as other versions of cppcheck call it",
     ("levels.c", "-Wanalyzer-malloc-leak"): "memory is kept by an address within it until the program ends, as is a temporary file",
     ("steps.c", "nullPointerRedundantCheck"): "host_violation does not return",
     ("main.c", "IOWithoutPositioning"): "a file is either read or written; a flag says which",
